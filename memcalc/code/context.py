@@ -1,0 +1,147 @@
+"""The context in which programs run: the tape, the sizes of the batch, and how weights are held and cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import Any
+
+from memcalc.errors import InputError, UnknownNameError
+from memcalc.specs.model import Axis, Component, Degrees, Weight
+from memcalc.tape.tape import Tape
+from memcalc.tape.tensor import Tensor
+
+Program = Callable[["Context", Any, Tensor], Tensor]
+_programs: dict[tuple[str, type], Program] = {}
+
+
+def runs(component: type[Component]) -> Callable[[Program], Program]:
+    """Register a program: how the code of the package that it stands in runs this kind of component."""
+
+    def register(program: Program) -> Program:
+        _programs[program.__module__.split(".")[2], component] = program
+        return program
+
+    return register
+
+
+@lru_cache
+def load(code: str) -> None:
+    """Import every program of one implementation.
+
+    Raises:
+        UnknownNameError: there is no such implementation.
+    """
+    import memcalc.code as package
+
+    known = [m.name for m in iter_modules(package.__path__) if m.ispkg]
+    if code not in known:
+        raise UnknownNameError("code", code, known)
+    module = import_module(f"memcalc.code.{code}")
+    for info in iter_modules(module.__path__):
+        import_module(f"memcalc.code.{code}.{info.name}")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a program may depend on besides its component. Sizes may be integer arrays; everything else is one value.
+
+    Attributes:
+        code: whose modules.
+        attention: eager, sdpa or flash_attention_2.
+        batch: sequences in the forward pass.
+        seq: tokens of each.
+        dtype: of the weights.
+        autocast: compute dtype of ``torch.autocast``, or None.
+        training: forward for a backward; otherwise inference with a cache.
+        loss: cross_entropy, chunked or fused_linear.
+        degrees: into how many parts each kind of cut divides a weight.
+        tp: tensor-parallel degree (int or array), with `sp` for sequence parallelism beside it.
+        ep, etp: expert-parallel degrees.
+        cp: context-parallel degree; `seq` is what one rank holds.
+        windows: the distinct attention windows of the model (None: the whole sequence), for the masks that are made once.
+        trainable: says of a weight's path whether it takes a gradient; None: all do.
+    """
+
+    code: str
+    attention: str
+    batch: Any
+    seq: Any
+    dtype: str
+    autocast: str | None = None
+    training: bool = True
+    loss: str = "cross_entropy"
+    degrees: Degrees = Degrees()
+    tp: Any = 1
+    sp: bool = False
+    ep: Any = 1
+    etp: Any = 1
+    cp: Any = 1
+    windows: tuple[int | None, ...] = ()
+    trainable: Callable[[str], bool] | None = None
+
+
+class Context:
+    """A tape with what programs need to know.
+
+    Attributes:
+        tape: where tensors are born.
+        settings: see `Settings`.
+        batch, seq: the two axes of every activation.
+        shared: tensors made once per step and used by every layer (rotary angles, masks).
+    """
+
+    def __init__(self, tape: Tape, settings: Settings) -> None:
+        self.tape, self.settings = tape, settings
+        self.batch, self.seq = Axis("micro_batch", settings.batch), Axis("seq_len", settings.seq)
+        self.shared: dict[str, Tensor] = {}
+        self._modules: list[str] = []
+
+    # ------------------------------------------------------------------ programs
+    def run(self, component: Component, x: Tensor, name: str = "") -> Tensor:
+        """Run a child on x, under its name."""
+        program = _programs.get((self.settings.code, type(component)))
+        if program is None:
+            raise InputError(f"code: {self.settings.code} has no program for {type(component).__name__}; use code: transformers, or trace the model with `memcalc trace`")
+        name = component.module_name or name
+        self._modules.append(name)
+        try:
+            with self.tape.scope(name):
+                return program(self, component, x)
+        finally:
+            self._modules.pop()
+
+    def reaches(self, length: int) -> bool:
+        """Whether the sequences are at least so long; an array of lengths lies on one side.
+
+        Raises:
+            InputError: it lies on both.
+        """
+        found = self.seq.size >= length
+        if isinstance(found, bool):
+            return found
+        if found.all() or not found.any():
+            return bool(found.all())
+        raise InputError(f"an array of sequence lengths must not cross {length}", where="seq_len")
+
+    # ------------------------------------------------------------------ weights
+    @property
+    def has_tp(self) -> bool:
+        """Whether layers are cut at all; an array of degrees holds none of 1."""
+        tp = self.settings.tp
+        return not (isinstance(tp, int) and tp == 1)
+
+    def parameter(self, weight: Weight, *, has_gradient: bool = False) -> Tensor:
+        """A weight of the component that runs, as this rank holds it."""
+        path = "/".join((*self._modules, weight.name))
+        takes = self.settings.trainable
+        trainable = self.settings.training and (takes is None or takes(path))
+        return self.tape.parameter(path, weight.local(self.settings.degrees), self.settings.dtype, trainable=trainable, has_gradient=has_gradient)
+
+    def weight_path(self, weight: Weight) -> str:
+        """The path that `parameter` gives it."""
+        return "/".join((*self._modules, weight.name))
+

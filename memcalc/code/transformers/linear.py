@@ -1,0 +1,24 @@
+"""Linear layers: nn.Linear, cut by DTensor's column- and row-wise styles under tensor parallelism."""
+
+from __future__ import annotations
+
+from memcalc.code.context import Context, runs
+from memcalc.components import Linear
+from memcalc.tape import functional as F
+from memcalc.tape.functional.collective import all_reduce, reduce_gradient
+from memcalc.tape.functional.matmul import cast_weight
+from memcalc.tape.tensor import Tensor
+
+
+@runs(Linear)
+def linear(ctx: Context, m: Linear, x: Tensor) -> Tensor:
+    """x (…, in) → (…, out).
+
+    Column-parallel: out is cut, and the gradient of x is summed over the group; row-parallel: in is cut, and the output is summed
+    (torch/distributed/tensor/parallel/style.py, ColwiseParallel and RowwiseParallel).
+    """
+    params = [cast_weight(ctx.parameter(weight), ctx.weight_path(weight)) for weight in m.own_weights()]
+    if ctx.has_tp and m.split in ("column", "vocab"):
+        x = reduce_gradient(x)
+    y = F.linear(x, params[0], params[1] if m.bias else None, params[0].shape[0], "output")
+    return all_reduce(y) if ctx.has_tp and m.split == "row" else y

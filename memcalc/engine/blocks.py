@@ -1,0 +1,122 @@
+"""One block of the model, recorded once: what its forward and its backward leave behind and need."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from memcalc.code.context import Context, Settings, load
+from memcalc.specs.model import Block
+from memcalc.tape.span import Span, sum_up
+from memcalc.tape.tape import Tape
+from memcalc.tape.tensor import Event, Shape, Tensor
+
+STREAM = "activations/hidden_states"
+STREAM_GRADIENT = "activations/gradient of hidden_states"
+
+
+@dataclass(frozen=True)
+class Flow:
+    """A tensor that passes from block to block."""
+
+    shape: Shape
+    dtype: str
+    requires_grad: bool
+
+
+@dataclass
+class Profile:
+    """What one block does to memory.
+
+    Attributes:
+        forward: from its input to its output; the output stays, the input goes unless it is saved.
+        release: what goes when the forward pass of the whole model is over (autocast's weight copies, the logits).
+        backward: from the gradient of its output to that of its input, saved tensors freed, weight gradients born.
+        out: its output.
+        shared: tensors it made for all later blocks.
+        keeps: names of shared tensors that it saves for backward.
+    """
+
+    forward: Span
+    release: Span
+    backward: Span
+    out: Flow
+    shared: dict[str, Flow] = field(default_factory=dict)
+    keeps: frozenset[str] = frozenset()
+
+
+def profile(block: Block, settings: Settings, x: Flow, shared: dict[str, Flow], *, recompute: bool = False, keep_gradients: bool = True, accumulate: bool = False) -> Profile:
+    """Record one block.
+
+    Args:
+        block: which.
+        settings: sizes, dtypes and whose modules.
+        x: its input.
+        shared: what earlier blocks made for it.
+        recompute: its forward saves only its input and is run again in backward.
+        keep_gradients, accumulate: see `Tape`.
+    """
+    load(settings.code)
+    tape = Tape(keep_gradients=keep_gradients, accumulate=accumulate, autocast=settings.autocast)
+    ctx = Context(tape, settings)
+    ctx.shared.update({name: tape.input(flow.shape, flow.dtype, f"activations/{name}") for name, flow in shared.items()})
+    outside = {id(t.storage.record): name for name, t in ctx.shared.items() if t.storage is not None}
+    inputs = [tape.input(x.shape, x.dtype, STREAM, requires_grad=x.requires_grad)]
+    leaf = inputs[0].node
+    events = tape.events
+    begin = len(events)
+
+    again = recompute and settings.training
+    with tape.enable_grad() if settings.training and not again else tape.no_grad():
+        y = ctx.run(block.module, inputs[0], block.path)
+    if not again:
+        inputs.clear()
+    if y.storage is not None:
+        y.storage.record.path = STREAM
+    made = _publish(ctx, shared)
+    out = Flow(y.shape, y.dtype, y.requires_grad or again)
+    forward = sum_up(events[begin:])
+
+    begin = len(events)
+    tape.weight_casts.clear()
+    ctx.shared.pop("logits", None)
+    release = sum_up(events[begin:])
+
+    keeps = frozenset(outside.values()) if again else _saved(ctx, outside, events)
+    if not (settings.training and out.requires_grad):
+        return Profile(forward, release, Span(), out, made, keeps)
+    grad: list[Tensor | None] = [tape.input(out.shape, out.dtype, STREAM_GRADIENT)]
+    edge = (y.node, y.index) if y.node is not None else None
+    del y
+    begin = len(events)
+    if again:
+        with tape.enable_grad():
+            second = ctx.run(block.module, inputs[0], block.path)
+        edge = (second.node, second.index) if second.node is not None else None
+        del second
+        tape.weight_casts.clear()
+    tape.backward(edge, grad)
+    inputs.clear()
+    if leaf is not None and leaf.grads[0] is not None and leaf.grads[0].storage is not None:
+        leaf.grads[0].storage.record.path = STREAM_GRADIENT
+    backward = sum_up([e for e in events[begin:] if id(e[1]) not in outside])
+    return Profile(forward, release, backward, out, made, keeps)
+
+
+def _publish(ctx: Context, known: dict[str, Flow]) -> dict[str, Flow]:
+    """The shared tensors that this block made; their bytes are filed under their name alone, since they outlive the block."""
+    made = {}
+    for name, tensor in ctx.shared.items():
+        if name not in known and name != "logits":
+            made[name] = Flow(tensor.shape, tensor.dtype, tensor.requires_grad)
+            if tensor.storage is not None:
+                tensor.storage.record.path = f"activations/{name}"
+    return made
+
+
+def _saved(ctx: Context, outside: dict[int, str], events: list[Event]) -> frozenset[str]:
+    """The shared tensors from outside that outlive the last local reference: a node has saved them."""
+    begin = len(events)
+    for name in outside.values():
+        ctx.shared.pop(name, None)
+    died = {id(record) for _, record in events[begin:]}
+    return frozenset(name for key, name in outside.items() if key not in died)

@@ -1,0 +1,97 @@
+"""The engine's front: a run, or a job, to its estimate."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memcalc.engine import step
+from memcalc.engine.plan import Plan, make_plan, settings_of
+from memcalc.engine.resolve import resolve
+from memcalc.engine.result import Estimate, Instant, ModelFacts, RankEstimate, Term
+from memcalc.engine.strategies import strategy_for
+from memcalc.engine.verdict import device_terms, reserved_terms, verdict_for
+from memcalc.engine.walk import Walk
+from memcalc.specs.job import Job
+from memcalc.specs.run import Run
+from memcalc.tape.tensor import Record
+from memcalc.units import DTYPE_BYTES
+
+
+def estimate(run: Run) -> Estimate:
+    """What a run needs, on every kind of rank, at every instant.
+
+    Raises:
+        InputError: the run cannot be: an unknown name, degrees that do not go together, …
+    """
+    return estimate_job(resolve(run))
+
+
+def estimate_job(job: Job) -> Estimate:
+    """The estimate of a resolved job."""
+    ranks = [rank_estimate(job)]
+    ranks.sort(key=lambda r: -r.device_bytes)
+    total = job.model.num_params
+    facts = ModelFacts(job.model.name, job.model.model_type, total, total if job.run.task == "train" else 0, job.model.active_params or total)
+    return Estimate(
+        model=facts,
+        asked=asked(job),
+        ranks=tuple(ranks),
+        verdict=verdict_for(job, ranks[0]),
+        assumptions=job.assumptions,
+        notes=job.notes,
+        ignored=job.ignored,
+    )
+
+
+def asked(job: Job) -> dict[str, Any]:
+    """The run as typed, with what it resolved to in the place of what was left open."""
+    mesh = job.mesh
+    shown = job.run.model_dump(exclude_none=True)
+    shown |= {"seq_len": job.seq_len, "gpus": mesh.world}
+    shown["sharding"] = shown["sharding"] | {"engine": job.engine, "zero": job.zero, "dp": mesh.dp}
+    return shown
+
+
+def rank_estimate(job: Job) -> RankEstimate:
+    """One kind of rank."""
+    walk, plan = walk_rank(job)
+    instants = tuple(
+        Instant(name, {"pp": 0}, tuple(sorted((explain(walk, path, n) for path, n in shot.by_path.items()), key=lambda t: -t.bytes)))
+        for name, shot in walk.instants.items()
+    )
+    found = RankEstimate({"pp": 0}, job.mesh.world, instants)
+    return RankEstimate(found.rank, found.num_ranks, instants, reserved_terms(job, found), device_terms(job))
+
+
+def walk_rank(job: Job, *, detailed: bool = True) -> tuple[Walk, Plan]:
+    """Walk one rank through its step."""
+    strategy_class = strategy_for(job)
+    settings = settings_of(job)
+    plan = make_plan(job, job.model.blocks, settings, keep_gradients=strategy_class.keep_gradients, accumulate=job.run.grad_accum > 1)
+    walk = Walk(detailed=detailed)
+    strategy = strategy_class(job, plan)
+    step.train(walk, plan, strategy, accumulated=job.run.grad_accum > 1)
+    return walk, plan
+
+
+def explain(walk: Walk, path: str, num_bytes: int) -> Term:
+    """A term with its formula: as the engine gave it, or from the shapes of the tensors behind it."""
+    reason = walk.reasons.get(path)
+    if reason is not None:
+        return Term(path, num_bytes, reason.formula, reason.inputs, reason.source)
+    records = walk.records.get(path)
+    if not records:
+        return Term(path, num_bytes)
+    record = records[0]
+    copies, rest = divmod(num_bytes, record.num_bytes) if record.num_bytes else (0, 1)
+    if rest:
+        return Term(path, num_bytes, " + ".join(dict.fromkeys(shape_formula(r) for r in records)))
+    inputs: dict[str, Any] = {"copies": copies} if copies != 1 else {}
+    inputs |= {axis.name: axis.size for axis in record.shape}
+    inputs[record.dtype] = DTYPE_BYTES[record.dtype]
+    return Term(path, num_bytes, ("copies * " if copies != 1 else "") + shape_formula(record), inputs, "tensor of the module's own code")
+
+
+def shape_formula(record: Record) -> str:
+    """``micro_batch * seq_len * hidden_size * bfloat16``."""
+    return " * ".join((*(axis.name for axis in record.shape), record.dtype))

@@ -1,0 +1,166 @@
+"""What one rank runs: its blocks, recorded, in the order of the forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from memcalc.code.context import Settings
+from memcalc.engine.blocks import Flow, Profile, profile
+from memcalc.specs.job import Job
+from memcalc.components import Attention
+from memcalc.specs.model import Axis, Block, Component, Degrees, ModelSpec, Weight
+from memcalc.tape.tensor import numel
+from memcalc.units import DTYPE_BYTES
+
+
+@dataclass(frozen=True)
+class Shard:
+    """One parameter as this rank holds it after tensor and expert parallelism.
+
+    Attributes:
+        path: its name.
+        num_params: elements of this rank's part.
+        copies: how many equal ones there are (equal layers).
+        trainable: whether it takes a gradient.
+        is_expert: whether it belongs to routed experts.
+    """
+
+    path: str
+    num_params: Any
+    copies: int
+    trainable: bool
+    is_expert: bool
+
+
+@dataclass(frozen=True)
+class Part:
+    """A block on this rank with what it does to memory.
+
+    Attributes:
+        block: which.
+        profile: recorded once for all its repetitions.
+        shards: its parameters (of one repetition: `copies` is 1).
+    """
+
+    block: Block
+    profile: Profile
+    shards: tuple[Shard, ...]
+
+    @property
+    def num_params(self) -> Any:
+        """Elements that this rank holds of one repetition."""
+        return sum(s.num_params for s in self.shards)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All parts of one rank, with what the whole step shares.
+
+    Attributes:
+        parts: in the order of the forward pass.
+        settings: sizes and dtypes.
+        ids: the batch's token ids.
+        kept: shared tensors (by name) that something saves for backward.
+    """
+
+    parts: tuple[Part, ...]
+    settings: Settings
+    ids: Flow
+    kept: frozenset[str]
+
+    def shards(self) -> list[Shard]:
+        """Every parameter of the rank, with its number of copies."""
+        return [replace(s, copies=part.block.repeat) for part in self.parts for s in part.shards]
+
+    @property
+    def num_trainable(self) -> Any:
+        """Elements that take a gradient."""
+        return sum(s.num_params * s.copies for s in self.shards() if s.trainable)
+
+    @property
+    def num_params(self) -> Any:
+        """Elements in all."""
+        return sum(s.num_params * s.copies for s in self.shards())
+
+    @property
+    def width(self) -> int:
+        """Bytes of one weight."""
+        return DTYPE_BYTES[self.settings.dtype]
+
+
+def degrees_of(job: Job) -> Degrees:
+    """How this job's code cuts weights."""
+    mesh = job.mesh
+    vocab = mesh.tp if job.run.code == "megatron" else 1
+    return Degrees(column=mesh.tp, row=mesh.tp, vocab=vocab, expert=mesh.ep, expert_column=mesh.etp, expert_row=mesh.etp)
+
+
+def settings_of(job: Job) -> Settings:
+    """The part of a job that programs see."""
+    run, mesh = job.run, job.mesh
+    return Settings(
+        code=run.code,
+        attention=run.attention,
+        batch=job.micro_batch,
+        seq=job.seq_len if isinstance(mesh.cp, int) and mesh.cp == 1 else job.seq_len // mesh.cp,
+        dtype=run.dtype,
+        autocast=run.autocast,
+        training=run.task == "train",
+        loss=run.loss,
+        degrees=degrees_of(job),
+        tp=mesh.tp,
+        sp=mesh.sp,
+        ep=mesh.ep,
+        etp=mesh.etp,
+        cp=mesh.cp,
+        windows=windows_of(job.model),
+    )
+
+
+def windows_of(model: ModelSpec) -> tuple[int | None, ...]:
+    """The distinct windows of its causal attention layers."""
+    found = (m.window for block in model.blocks for m in components(block.module) if isinstance(m, Attention) and m.causal)
+    return tuple(dict.fromkeys(found))
+
+
+def components(module: Component) -> Iterator[Component]:
+    """A component and all below it."""
+    yield module
+    for _, child in module.children():
+        yield from components(child)
+
+
+def make_plan(job: Job, blocks: tuple[Block, ...], settings: Settings, *, keep_gradients: bool, accumulate: bool) -> Plan:
+    """Record every block of a rank, following the tensors that pass between them.
+
+    A run of equal layers whose first differs in whether its input takes a gradient is recorded as two.
+    """
+    ids = flow = Flow((Axis("micro_batch", settings.batch), Axis("seq_len", settings.seq)), "int64", False)
+    shared: dict[str, Flow] = {}
+    kept: set[str] = set()
+    parts: list[Part] = []
+    queue = list(blocks)
+    while queue:
+        block = queue.pop(0)
+        made = profile(
+            block, settings, flow, shared, recompute=job.run.recompute == "full" and block.role == "layer", keep_gradients=keep_gradients, accumulate=accumulate
+        )
+        if block.repeat > 1 and made.out.requires_grad != flow.requires_grad:
+            queue.insert(0, replace(block, repeat=block.repeat - 1))
+            block = replace(block, repeat=1)
+        flow, shared = made.out, shared | made.shared
+        kept |= made.keeps
+        parts.append(Part(block, made, shards_of(block, settings)))
+    return Plan(tuple(parts), settings, ids, frozenset(kept))
+
+
+def shards_of(block: Block, settings: Settings) -> tuple[Shard, ...]:
+    """The parameters of one repetition of a block, as this rank holds them."""
+    takes: Callable[[str], bool] = settings.trainable or (lambda path: True)
+    return tuple(_shard(path, weight, settings, takes) for path, weight in block.module.weights(f"{block.path}/"))
+
+
+def _shard(path: str, weight: Weight, settings: Settings, takes: Callable[[str], bool]) -> Shard:
+    return Shard(path, numel(weight.local(settings.degrees)), 1, takes(path), weight.is_expert)

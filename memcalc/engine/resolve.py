@@ -1,0 +1,82 @@
+"""Run → Job: read the model, work out the mesh, decide what was left open, and say so."""
+
+from __future__ import annotations
+
+from memcalc.errors import InputError, ShardingError, UnknownNameError
+from memcalc.specs.job import Job, Mesh
+from memcalc.specs.model import ModelSpec
+from memcalc.specs.run import Run
+
+OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "sgd")
+DEFAULT_SEQ_LEN = 4096
+
+
+def resolve(run: Run) -> Job:
+    """Everything that a run leaves open, decided.
+
+    Raises:
+        InputError: names that are not known, degrees that do not go together, sizes that the model cannot have.
+    """
+    from memcalc.models.read import read_model
+
+    model = read_model(run.model)
+    assumptions: list[str] = []
+    notes: list[str] = []
+    if run.optimizer not in OPTIMIZERS:
+        raise UnknownNameError("optimizer", run.optimizer, OPTIMIZERS, where="optimizer")
+    seq_len = run.seq_len
+    if seq_len is None:
+        seq_len = min(DEFAULT_SEQ_LEN, model.max_position_embeddings or DEFAULT_SEQ_LEN)
+        assumptions.append(f"seq_len {seq_len}")
+    engine, zero = engine_of(run)
+    mesh = mesh_of(run)
+    check_degrees(model, mesh)
+    if zero > 0 and mesh.dp * mesh.cp == 1:
+        notes.append(f"ZeRO-{zero} over one data-parallel rank shards nothing: give more ranks with --dp or --gpus")
+    return Job(
+        run=run,
+        model=model,
+        mesh=mesh,
+        engine=engine,
+        zero=zero,
+        micro_batch=run.micro_batch,
+        seq_len=seq_len,
+        foreach=run.optimizer_foreach is not False and run.optimizer == "adamw_torch",
+        assumptions=tuple(assumptions),
+        notes=tuple(notes),
+    )
+
+
+def engine_of(run: Run) -> tuple[str, int]:
+    """Who shards, and the ZeRO stage: as said, or as the other keys imply."""
+    sharding = run.sharding
+    engine = sharding.engine
+    if engine is None:
+        engine = "megatron" if run.code == "megatron" else "deepspeed" if sharding.deepspeed or sharding.zero else "ddp"
+    zero = sharding.zero
+    if zero is None:
+        zero = 3 if engine in ("fsdp1", "fsdp2") else 0
+    if zero and engine == "ddp":
+        raise InputError(f"engine ddp shards nothing, so zero {zero} cannot be; use engine deepspeed, fsdp2 or megatron", where="sharding.zero")
+    return engine, zero
+
+
+def mesh_of(run: Run) -> Mesh:
+    """The degrees, with dp from the number of cards where it was left open."""
+    s, gpus = run.sharding, run.hardware.gpus
+    inner = s.tp * s.pp * s.cp
+    if gpus is not None and gpus % inner:
+        raise ShardingError(f"tp {s.tp} * pp {s.pp} * cp {s.cp} = {inner} does not divide {gpus} gpus", where="hardware.gpus")
+    dp = s.dp if s.dp is not None else gpus // inner if gpus is not None else 1
+    if gpus is not None and dp * inner != gpus:
+        raise ShardingError(f"dp {dp} * tp {s.tp} * pp {s.pp} * cp {s.cp} = {dp * inner}, not the {gpus} gpus", where="hardware.gpus")
+    return Mesh(dp=dp, tp=s.tp, pp=s.pp, vpp=s.vpp, cp=s.cp, ep=s.ep, etp=s.etp or s.tp, sp=s.sp, dp_replicate=s.dp_replicate)
+
+
+def check_degrees(model: ModelSpec, mesh: Mesh) -> None:
+    """Heads and KV heads divide over tensor-parallel ranks."""
+    for what, count in (("attention heads", model.num_heads), ("KV heads", model.num_kv_heads)):
+        if count and count % mesh.tp:
+            able = [d for d in range(1, count + 1) if count % d == 0]
+            near = sorted(able, key=lambda d: abs(d - mesh.tp))[:2]
+            raise ShardingError(f"{model.name} has {count} {what}, which tp {mesh.tp} does not divide; the nearest that do: {', '.join(map(str, sorted(near)))}", where="sharding.tp")

@@ -1,0 +1,176 @@
+"""Estimate: the answer as data. Totals are derived from terms; words are made in `memcalc.report`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Term:
+    """Bytes of one kind, with their derivation.
+
+    Attributes:
+        path: slash path, from the kind down (``activations/layers/self_attn/query``).
+        bytes: how many.
+        formula: in names; `inputs` are the numbers put in; `source` is where it is from.
+    """
+
+    path: str
+    bytes: int
+    formula: str = ""
+    inputs: dict[str, Any] | None = None
+    source: str = ""
+
+
+@dataclass(frozen=True)
+class Instant:
+    """What is alive at one moment of the step, on one kind of rank.
+
+    Attributes:
+        name: ``start``, ``forward_peak``, ``forward_end``, ``backward_peak``, ``optimizer_step``, …
+        rank: which kind of rank (``{"pp": 0}``).
+        terms: everything alive, largest first.
+    """
+
+    name: str
+    rank: dict[str, int]
+    terms: tuple[Term, ...]
+
+    @cached_property
+    def allocated_bytes(self) -> int:
+        """What ``torch.cuda.memory_allocated`` would read."""
+        return sum(term.bytes for term in self.terms)
+
+
+@dataclass(frozen=True)
+class RankEstimate:
+    """All instants of one kind of rank.
+
+    Attributes:
+        rank: its coordinates, where they matter.
+        num_ranks: how many ranks are like it.
+        instants: in the order of the step.
+        reserved: terms that the caching allocator adds to the allocated bytes at the peak.
+        device: terms outside the allocator (context, libraries, communicators).
+        host: terms on the host, for this rank.
+    """
+
+    rank: dict[str, int]
+    num_ranks: int
+    instants: tuple[Instant, ...]
+    reserved: tuple[Term, ...] = ()
+    device: tuple[Term, ...] = ()
+    host: tuple[Term, ...] = ()
+
+    @cached_property
+    def peak(self) -> Instant:
+        """The instant with the most bytes; the earliest of equal ones."""
+        return max(self.instants, key=lambda i: i.allocated_bytes)
+
+    @property
+    def allocated_bytes(self) -> int:
+        """What ``torch.cuda.max_memory_allocated`` would read."""
+        return self.peak.allocated_bytes
+
+    @property
+    def reserved_bytes(self) -> int:
+        """What ``torch.cuda.max_memory_reserved`` would read."""
+        return self.allocated_bytes + sum(t.bytes for t in self.reserved)
+
+    @property
+    def device_bytes(self) -> int:
+        """What nvidia-smi would show for the process."""
+        return self.reserved_bytes + sum(t.bytes for t in self.device)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether it fits.
+
+    Attributes:
+        gpu: the card, or None where only a limit was given.
+        capacity_bytes: what the card offers, or the limit.
+        device_bytes: what the most loaded rank takes.
+        margin: the share of the capacity below which head-room is called tight.
+    """
+
+    gpu: str | None
+    capacity_bytes: int
+    device_bytes: int
+    margin: float = 0.05
+
+    @property
+    def headroom_bytes(self) -> int:
+        """Capacity left; negative where it does not fit."""
+        return self.capacity_bytes - self.device_bytes
+
+    @property
+    def fits(self) -> bool:
+        """Whether it is at most the capacity."""
+        return self.headroom_bytes >= 0
+
+    @property
+    def tight(self) -> bool:
+        """Whether it fits with less than the margin to spare."""
+        return self.fits and self.headroom_bytes < self.margin * self.capacity_bytes
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What the answer says of the model."""
+
+    name: str
+    model_type: str
+    total_params: int
+    trainable_params: int
+    active_params: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """The answer to a run.
+
+    Attributes:
+        model: its name and counts.
+        asked: the run as typed, and what it resolved to, by key.
+        ranks: every distinct kind of rank, the most loaded first.
+        verdict: None where no card and no limit was named.
+        sanity: closed forms shown beside the estimate, by label, in bytes.
+        assumptions: what was decided for the user.
+        notes: what the user should know (a stage that shards nothing, a term that is an upper bound).
+        ignored: what was read and could not be used.
+        host_bytes: on the host, per node.
+    """
+
+    model: ModelFacts
+    asked: dict[str, Any]
+    ranks: tuple[RankEstimate, ...]
+    verdict: Verdict | None
+    sanity: tuple[Term, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()
+    host_bytes: int = 0
+
+    @property
+    def most_loaded(self) -> RankEstimate:
+        """The kind of rank with the highest peak."""
+        return self.ranks[0]
+
+    @property
+    def peak(self) -> Instant:
+        """Its peak instant."""
+        return self.most_loaded.peak
+
+    def instant(self, name: str) -> Instant:
+        """An instant of the most loaded rank by name.
+
+        Raises:
+            KeyError: there is none of that name.
+        """
+        for instant in self.most_loaded.instants:
+            if instant.name == name:
+                return instant
+        raise KeyError(name)

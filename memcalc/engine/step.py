@@ -1,0 +1,100 @@
+"""The instants of one training step, and of inference."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memcalc.engine.blocks import STREAM, Flow
+from memcalc.engine.plan import Part, Plan
+from memcalc.engine.strategies import Strategy
+from memcalc.engine.walk import Reason, Walk
+from memcalc.tape.tensor import numel
+from memcalc.units import DTYPE_BYTES
+
+
+def num_bytes(flow: Flow) -> Any:
+    """Bytes of a tensor that passes between blocks."""
+    return numel(flow.shape) * DTYPE_BYTES[flow.dtype]
+
+
+def train(walk: Walk, plan: Plan, strategy: Strategy, *, accumulated: bool) -> None:
+    """Walk through a step: ``start``, ``forward_peak``, ``forward_end``, ``backward_peak``, ``optimizer_step``.
+
+    Args:
+        walk: takes the readings.
+        plan: this rank's blocks.
+        strategy: what the sharding engine does around them.
+        accumulated: gradients of earlier micro-batches are there (the step has more than one).
+    """
+    strategy.resident(walk)
+    walk.instant("start")
+    if accumulated:
+        strategy.accumulated(walk)
+    with walk.window("forward_peak"):
+        forward(walk, plan, strategy)
+    walk.instant("forward_end")
+    with walk.window("backward_peak"):
+        backward(walk, plan, strategy)
+    with walk.window("optimizer_step"):
+        strategy.step(walk)
+
+
+def forward(walk: Walk, plan: Plan, strategy: Strategy) -> None:
+    """All blocks forward; the model's own local variables live until its last norm, autocast's casts and the logits until the loss."""
+    walk.alloc("batch/input_ids", num_bytes(plan.ids), Reason("micro_batch * seq_len * 8"))
+    strategy.begin_forward(walk)
+    parts, stream = plan.parts, _Stream(walk, plan)
+    for part in parts:
+
+        def body(i: int, part: Part = part) -> None:
+            strategy.forward(walk, part, i)
+            stream.after(part, i)
+
+        walk.repeat(part.block.repeat, body)
+    for part in parts:
+        walk.repeat(part.block.repeat, lambda i, part=part: walk.apply(part.profile.release))  # type: ignore[misc]
+    strategy.end_forward(walk)
+
+
+def backward(walk: Walk, plan: Plan, strategy: Strategy) -> None:
+    """All blocks back."""
+    strategy.begin_backward(walk)
+    for part in reversed(plan.parts):
+        if part.block.role == "embedding":
+            for name in plan.kept:
+                _drop(walk, plan, name)
+        walk.repeat(part.block.repeat, lambda i, part=part: strategy.backward(walk, part, i))  # type: ignore[misc]
+    strategy.end_backward(walk)
+
+
+class _Stream:
+    """Locals of the model's own forward: the embedding's output and the shared tensors nobody saves, until the last layer is through."""
+
+    def __init__(self, walk: Walk, plan: Plan) -> None:
+        self.walk, self.plan = walk, plan
+        self.held: Flow | None = None
+        self.done = False
+
+    def after(self, part: Part, i: int) -> None:
+        role = part.block.role
+        if role == "embedding":
+            self.held = part.profile.out
+        elif role == "layer" and self.held is not None:
+            self.walk.alloc("activations/inputs_embeds", num_bytes(self.held), Reason("the embedding's output, held by the model's forward"))
+            self.embeds, self.held = self.held, None
+        elif role == "norm" and not self.done:
+            self.done = True
+            self.walk.free("activations/inputs_embeds", num_bytes(self.embeds))
+            for made in self.plan.parts:
+                for name in made.profile.shared:
+                    if name not in self.plan.kept:
+                        _drop(self.walk, self.plan, name)
+
+
+def _drop(walk: Walk, plan: Plan, name: str) -> None:
+    for part in plan.parts:
+        if name in part.profile.shared:
+            walk.free(f"activations/{name}", num_bytes(part.profile.shared[name]))
+
+
+__all__ = ["STREAM", "backward", "forward", "num_bytes", "train"]

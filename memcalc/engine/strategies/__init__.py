@@ -1,0 +1,17 @@
+"""Who shards: one file per engine. Each says what is resident, and what it does around blocks, gradients and the step."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from memcalc.engine.strategies.base import Strategy
+from memcalc.specs.job import Job
+
+
+def strategy_for(job: Job) -> type[Strategy]:
+    """The class of the engine that a job names: `Engine` in the module of that name."""
+    found: type[Strategy] = import_module(f"memcalc.engine.strategies.{job.engine}").Engine
+    return found
+
+
+__all__ = ["Strategy", "strategy_for"]

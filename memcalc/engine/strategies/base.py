@@ -1,0 +1,105 @@
+"""What every sharding engine answers; the defaults are one card's: everything resident, nothing gathered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memcalc.engine.plan import Part, Plan
+from memcalc.engine.walk import Reason, Walk
+from memcalc.formulas import optimizers
+from memcalc.specs.job import Job
+from memcalc.units import DTYPE_BYTES
+
+
+class Strategy:
+    """One rank's share of states and the events around its blocks.
+
+    Args:
+        job: what was asked.
+        plan: this rank's blocks, recorded as `keep_gradients` of the class wants them.
+    """
+
+    keep_gradients = True
+    """Whether a parameter's gradient stays whole where backward makes it, to the end of the step."""
+
+    def __init__(self, job: Job, plan: Plan) -> None:
+        self.job, self.plan = job, plan
+
+    # ------------------------------------------------------------------ states
+    def resident(self, walk: Walk) -> None:
+        """What is there between steps: weights, buffers, optimizer states."""
+        plan = self.plan
+        for part in plan.parts:
+            if part.shards:
+                weights(walk, part, part.num_params * part.block.repeat, plan.width)
+        walk.alloc("buffers", self.job.model.buffer_bytes, Reason("rotary frequencies and other buffers of the modules"))
+        if self.job.run.task == "train":
+            self.states(walk)
+
+    def states(self, walk: Walk) -> None:
+        """Optimizer states."""
+        optimizer_states(walk, self.job, self.plan)
+
+    def accumulated(self, walk: Walk) -> None:
+        """Gradients that earlier micro-batches of the same step have left."""
+        for part in self.plan.parts:
+            for s in part.shards:
+                if s.trainable:
+                    walk.alloc(f"gradients/{s.path}", s.num_params * part.block.repeat * self.plan.width)
+
+    # ------------------------------------------------------------------ around blocks
+    def begin_forward(self, walk: Walk) -> None:
+        """Before the first block."""
+
+    def forward(self, walk: Walk, part: Part, i: int) -> None:
+        """One repetition of a block runs forward."""
+        walk.apply(part.profile.forward)
+
+    def end_forward(self, walk: Walk) -> None:
+        """After the loss."""
+
+    def begin_backward(self, walk: Walk) -> None:
+        """Before the gradient of the loss."""
+
+    def backward(self, walk: Walk, part: Part, i: int) -> None:
+        """One repetition of a block runs back; `i` counts in the order of backward."""
+        walk.apply(part.profile.backward)
+
+    def end_backward(self, walk: Walk) -> None:
+        """After the last gradient."""
+
+    def step(self, walk: Walk) -> None:
+        """The optimizer's own temporaries."""
+        optimizer_temporaries(walk, self.job, self.plan)
+
+
+def weights(walk: Walk, part: Part, num_params: Any, width: int) -> None:
+    """Resident weights of a block."""
+    walk.alloc(f"weights/{part.block.path}", num_params * width, Reason("num_params * width", {"num_params": num_params, "width": width}, "numel × element size of each parameter"))
+
+
+def optimizer_states(walk: Walk, job: Job, plan: Plan) -> None:
+    """States of unsharded tensors that are held in the weights' dtype."""
+    num, width = plan.num_trainable, plan.width
+    tensors = sum(s.copies for s in plan.shards() if s.trainable)
+    if job.run.optimizer.startswith("adamw_torch"):
+        walk.alloc("optimizer/moments", optimizers.adamw_state_bytes(num, width=width), Reason("2 * num_params * width", {"num_params": num, "width": width}, "torch/optim/adamw.py"))
+        walk.alloc("optimizer/step counters", optimizers.STEP_COUNTER_BYTES * tensors, Reason("4 * num_tensors", {"num_tensors": tensors}, "torch/optim/adamw.py"))
+    elif job.run.optimizer == "sgd":
+        n = optimizers.sgd_state_bytes(num, width=width, momentum=job.run.momentum > 0)
+        walk.alloc("optimizer/momentum", n, Reason("num_params * width", {"num_params": num, "width": width}, "torch/optim/sgd.py"))
+
+
+def optimizer_temporaries(walk: Walk, job: Job, plan: Plan) -> None:
+    """What a step of whole tensors allocates on top of states and gradients."""
+    if job.run.optimizer != "adamw_torch":
+        return
+    if job.foreach:
+        num = plan.num_trainable
+        walk.touch("optimizer/square roots", optimizers.adamw_foreach_temp_bytes(num, width=plan.width), Reason("num_params * width", {"num_params": num, "width": plan.width}, "torch/optim/adamw.py, _multi_tensor_adamw"))
+    else:
+        largest = max((s.num_params for s in plan.shards() if s.trainable), default=0)
+        walk.touch("optimizer/square root", optimizers.adamw_single_temp_bytes(largest, width=plan.width), Reason("2 * largest * width", {"largest": largest, "width": plan.width}, "torch/optim/adamw.py, _single_tensor_adamw"))
+
+
+__all__ = ["DTYPE_BYTES", "Strategy", "optimizer_states", "optimizer_temporaries", "weights"]

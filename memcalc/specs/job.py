@@ -1,0 +1,69 @@
+"""Job: a run with everything resolved. Plain frozen dataclasses; the sizes of the batch may be integer arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from memcalc.specs.model import ModelSpec
+from memcalc.specs.run import Run
+
+
+@dataclass(frozen=True)
+class Mesh:
+    """How many ranks there are along each dimension; `world` is dp · tp · pp · cp (experts are spread inside dp · cp).
+
+    Attributes:
+        dp: data-parallel ranks, replicas included.
+        dp_replicate: replicas among them (HSDP).
+    """
+
+    dp: Any = 1
+    tp: Any = 1
+    pp: int = 1
+    vpp: int = 1
+    cp: Any = 1
+    ep: Any = 1
+    etp: Any = 1
+    sp: bool = False
+    dp_replicate: Any = 1
+
+    @property
+    def world(self) -> Any:
+        """Cards in all."""
+        return self.dp * self.tp * self.pp * self.cp
+
+    @property
+    def dp_shard(self) -> Any:
+        """Ranks that share one sharded copy."""
+        return self.dp // self.dp_replicate
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the engine is asked.
+
+    Attributes:
+        run: what was typed.
+        model: what it names.
+        mesh: the degrees, all known.
+        engine: who shards, resolved.
+        zero: the stage, resolved.
+        micro_batch, seq_len: sequences per card and forward pass, tokens of each: ints or integer arrays.
+        foreach: whether the optimizer steps all tensors at once.
+        assumptions: what was decided for the user, in words.
+        notes: what the user should know of the answer.
+        ignored: what was read and could not be used.
+    """
+
+    run: Run
+    model: ModelSpec
+    mesh: Mesh
+    engine: str
+    zero: int
+    micro_batch: Any
+    seq_len: Any
+    foreach: bool = True
+    assumptions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    ignored: tuple[str, ...] = ()

@@ -1,0 +1,110 @@
+"""Run: what was asked, as typed in a run file, on the command line or in Python. Frozen and closed.
+
+Every key has a flag of the same name with dashes. `memcalc.specs.job` holds what a run resolves to.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Union
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from memcalc.units import dtype_name
+
+MAX_COUNT = 2**40
+"""No size that a run asks for is larger: beyond it products of sizes leave 64-bit integers."""
+
+
+def _dtype(value: Any) -> Any:
+    return dtype_name(value) if isinstance(value, str) else value
+
+
+Count = Annotated[int, Field(ge=1, le=MAX_COUNT, strict=True)]
+Dtype = Annotated[str, BeforeValidator(_dtype)]
+Device = Literal["cpu", "nvme"]
+Engine = Literal["ddp", "deepspeed", "fsdp1", "fsdp2", "megatron"]
+Attention = Literal["eager", "sdpa", "flash_attention_2"]
+Recompute = Literal["none", "selective", "full"]
+Loss = Literal["cross_entropy", "chunked", "fused_linear"]
+
+
+class Spec(BaseModel):
+    """Base of everything that a user writes: immutable, and unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class ShardingSpec(Spec):
+    """How the job is spread over cards.
+
+    Degrees are numbers of ranks. ``dp`` left out follows from the cards: gpus / (tp · pp · cp). Keys below the degrees are
+    engines' own knobs under their own names; each applies to the engine that its description names.
+    """
+
+    engine: Engine | None = Field(None, description="who shards: ddp, deepspeed, fsdp1, fsdp2 or megatron; by default what the other keys imply")
+    zero: Annotated[int, Field(ge=0, le=3, strict=True)] | None = Field(None, description="ZeRO stage: 1 optimizer states, 2 and gradients, 3 and weights")
+    dp: Count | None = Field(None, description="data-parallel ranks")
+    tp: Count = Field(1, description="tensor-parallel ranks")
+    sp: bool = Field(False, description="sequence parallelism beside tp: norms and residuals split along the sequence")
+    pp: Count = Field(1, description="pipeline stages")
+    vpp: Count = Field(1, description="virtual stages (model chunks) on each pipeline rank")
+    cp: Count = Field(1, description="context-parallel ranks: the sequence is split everywhere")
+    ep: Count = Field(1, description="expert-parallel ranks")
+    etp: Count | None = Field(None, description="tensor-parallel ranks inside an expert (megatron; by default tp)")
+    dp_replicate: Count = Field(1, description="replicas of the sharded group (HSDP)")
+    reshard_after_forward: bool = Field(True, description="fsdp2: free gathered weights after forward")
+    reduce_dtype: Dtype | None = Field(None, description="dtype in which gradients are reduced")
+    deepspeed: Union[dict[str, Any], str, None] = Field(None, description="a DeepSpeed configuration, inline or a path; it says the stage")
+    fsdp_sharding_strategy: Literal["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"] = Field("FULL_SHARD", description="fsdp1")
+    fsdp_backward_prefetch: Literal["BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"] = Field("BACKWARD_PRE", description="fsdp1")
+    fsdp_auto_wrap_policy: Literal["TRANSFORMER_BASED_WRAP", "NO_WRAP"] = Field("TRANSFORMER_BASED_WRAP", description="fsdp1: NO_WRAP makes the whole model one unit")
+    gradient_as_bucket_view: bool = Field(False, description="ddp: gradients are views of the buckets")
+    bucket_cap_mb: Annotated[float, Field(gt=0)] = Field(25, description="ddp: size of a bucket in MiB")
+
+
+class LoraSpec(Spec):
+    """Low-rank adapters (PEFT's names)."""
+
+    r: Count = Field(8, description="rank")
+    target_modules: Union[str, tuple[str, ...]] = Field("all-linear", description="names, one regular expression, or all-linear")
+    dtype: Dtype = Field("float32", description="dtype of the adapters")
+    dropout: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="on the adapters' input")
+
+
+class OffloadSpec(Spec):
+    """What lives outside the card."""
+
+    optimizer: Device | None = None
+    params: Device | None = None
+    activations: Literal["cpu"] | None = None
+
+
+class HardwareSpec(Spec):
+    """The cards."""
+
+    gpu: str | None = Field(None, description="a card of `memcalc gpus`")
+    gpus: Count | None = Field(None, description="how many in all")
+
+
+class Run(Spec):
+    """One job, as asked."""
+
+    model: str = Field(description="a catalogue name, a Hub id, or a path to a config.json or its folder")
+    task: Literal["train", "inference"] = "train"
+    code: Literal["transformers", "megatron", "torchtitan"] = Field("transformers", description="whose modules run")
+    attention: Attention = Field("sdpa", description="attention kernel")
+    micro_batch: Count = Field(1, description="sequences per GPU and forward pass")
+    seq_len: Count | None = Field(None, description="tokens per sequence; by default the model's own length, at most 4096")
+    grad_accum: Count = Field(1, description="micro-batches per optimizer step")
+    dtype: Dtype = Field("bfloat16", description="what the trained weights are held in")
+    autocast: Dtype | None = Field(None, description="compute dtype where it differs from dtype")
+    optimizer: str = Field("adamw_torch", description="by its transformers name")
+    optimizer_foreach: bool | None = Field(None, description="multi-tensor step, where the optimizer's default is not wanted")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="of sgd")
+    recompute: Recompute = Field("none", description="activation checkpointing")
+    loss: Loss = Field("cross_entropy", description="how the loss is computed")
+    sharding: ShardingSpec = ShardingSpec()
+    lora: LoraSpec | None = None
+    quantization: str | None = None
+    offload: OffloadSpec = OffloadSpec()
+    hardware: HardwareSpec = HardwareSpec()

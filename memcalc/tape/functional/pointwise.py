@@ -1,0 +1,149 @@
+"""Elementwise operators. One output the size of the (larger) input; what is saved differs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memcalc.tape.tensor import Shape, Tensor
+from memcalc.units import DTYPE_BYTES
+
+
+def like(x: Tensor, name: str, dtype: str | None = None) -> Tensor:
+    """A fresh tensor of the shape (and dtype) of another."""
+    return x.tape.new(x.shape, dtype or x.dtype, name)
+
+
+def promote(a: str, b: str) -> str:
+    """The dtype of an operation on two floating dtypes: the wider one."""
+    return a if DTYPE_BYTES[a] >= DTYPE_BYTES[b] else b
+
+
+def sum_to(grad: Tensor, shape: Shape, dtype: str) -> Tensor:
+    """A gradient summed down to a broadcast input and cast to its dtype; a view where nothing has to be done."""
+    if grad.shape != shape:
+        grad = grad.tape.new(shape, grad.dtype, "sum")
+    return grad if grad.dtype == dtype else like(grad, "cast of gradient", dtype)
+
+
+def cast(x: Tensor, dtype: str, name: str | None = None) -> Tensor:
+    """``x.to(dtype)``: a copy, or x itself when nothing changes. Saves nothing."""
+    if x.dtype == dtype:
+        return x
+    y = like(x, name or f"{dtype} copy", dtype)
+    x.tape.record(y, (x,), (), lambda wants, g, source=x.dtype: (like(g, "gradient of cast", source),))
+    return y
+
+
+def add(x: Tensor, y: Tensor, name: str = "sum") -> Tensor:
+    """``x + y``, y broadcast to x. Saves nothing; the gradient is handed to both."""
+    out = like(x, name, promote(x.dtype, y.dtype))
+    shapes = ((x.shape, x.dtype), (y.shape, y.dtype))
+    x.tape.record(out, (x, y), (), lambda wants, g: tuple(sum_to(g, *s) if w else None for w, s in zip(wants, shapes)))
+    return out
+
+
+def add_scalar(x: Tensor, name: str = "sum") -> Tensor:
+    """``x + constant``. Saves nothing and passes the gradient through."""
+    out = like(x, name)
+    x.tape.record(out, (x,), (), lambda wants, g: (g,))
+    return out
+
+
+def scale(x: Tensor, name: str = "scaled") -> Tensor:
+    """``x * constant``. Saves nothing."""
+    out = like(x, name)
+    x.tape.record(out, (x,), (), lambda wants, g: (like(g, "gradient of scale"),))
+    return out
+
+
+def mul(x: Tensor, y: Tensor, name: str = "product") -> Tensor:
+    """``x * y``, y broadcast to x. Saves each factor whose partner takes a gradient."""
+    out = like(x, name, promote(x.dtype, y.dtype))
+    saves = ((x,) if y.requires_grad else ()) + ((y,) if x.requires_grad else ())
+    shapes = ((x.shape, x.dtype), (y.shape, y.dtype))
+
+    def backward(wants: tuple[bool, ...], g: Tensor, *saved: Tensor) -> tuple[Tensor | None, ...]:
+        return tuple(sum_to(like(g, "gradient of product"), *s) if w else None for w, s in zip(wants, shapes))
+
+    x.tape.record(out, (x, y), saves, backward)
+    return out
+
+
+def pow2(x: Tensor, name: str = "square") -> Tensor:
+    """``x.pow(2)``. Saves x; backward is ``grad * (2 * x.pow(1))``."""
+    out = like(x, name)
+
+    def backward(wants: tuple[bool, ...], g: Tensor, x: Tensor) -> tuple[Tensor]:
+        power = like(x, "power")
+        twice = like(x, "twice the power")
+        made = like(x, "gradient of square")
+        del power, twice
+        return (made,)
+
+    x.tape.record(out, (x,), (x,), backward)
+    return out
+
+
+def mean(x: Tensor, name: str = "mean") -> Tensor:
+    """The mean over the last axis, kept as a column. Saves nothing; backward spreads the gradient to the full shape."""
+    out = x.tape.new(x.shape[:-1], x.dtype, name)
+    shape = x.shape
+    x.tape.record(out, (x,), (), lambda wants, g: (g.tape.new(shape, g.dtype, "gradient of mean"),))
+    return out
+
+
+def rsqrt(x: Tensor, name: str = "rsqrt") -> Tensor:
+    """``torch.rsqrt(x)``. Saves its result."""
+    out = like(x, name)
+
+    def backward(wants: tuple[bool, ...], g: Tensor, result: Tensor) -> tuple[Tensor]:
+        cube = like(result, "cube")
+        half = like(result, "half of gradient")
+        made = like(result, "gradient of rsqrt")
+        del cube, half
+        return (made,)
+
+    x.tape.record(out, (x,), (out,), backward)
+    return out
+
+
+def neg(x: Tensor, name: str = "negative") -> Tensor:
+    """``-x``. Saves nothing."""
+    out = like(x, name)
+    x.tape.record(out, (x,), (), lambda wants, g: (like(g, "gradient of negative"),))
+    return out
+
+
+def keeps_result(x: Tensor, name: str) -> Tensor:
+    """A one-kernel function whose derivative is known from its result, which it saves: tanh, sigmoid, exp, relu."""
+    out = like(x, name)
+    x.tape.record(out, (x,), (out,), lambda wants, g, result: (like(g, f"gradient of {name}"),))
+    return out
+
+
+def tanh(x: Tensor, name: str = "tanh") -> Tensor:
+    """``torch.tanh(x)``."""
+    return keeps_result(x, name)
+
+
+def layer_norm(x: Tensor, params: Sequence[Tensor], name: str = "output") -> Tensor:
+    """``F.layer_norm``. Saves x and the fp32 mean and reciprocal deviation of each row (native_layer_norm)."""
+    out = like(x, name)
+    rows = x.shape[:-1]
+    stat = promote(x.dtype, "float32")
+    mean_, rstd = x.tape.new(rows, stat, "mean"), x.tape.new(rows, stat, "reciprocal deviation")
+    shapes = [(p.shape, p.dtype) for p in params]
+
+    def backward(wants: tuple[bool, ...], g: Tensor, x: Tensor, *rest: Tensor) -> tuple[Tensor | None, ...]:
+        of_x = like(x, "gradient of layer norm") if wants[0] else None
+        return (of_x, *(g.tape.new(*s, "gradient of weight") if w else None for w, s in zip(wants[1:], shapes)))
+
+    x.tape.record(out, (x, *params), (x, mean_, rstd), backward)
+    return out
+
+
+def activation(x: Tensor, name: str) -> Tensor:
+    """A one-kernel activation that saves its input: silu, gelu (exact or tanh), softplus, …"""
+    out = like(x, name)
+    x.tape.record(out, (x,), (x,), lambda wants, g, x: (like(x, f"gradient of {name}"),))
+    return out

@@ -1,0 +1,193 @@
+"""The tape: an autograd graph over tensors without data, and the ledger of their lives.
+
+The rules are those of PyTorch's engine (torch/csrc/autograd/engine.cpp, input_buffer.cpp, functions/accumulate_grad.cpp):
+nodes run in the reverse order of their creation; a node's incoming gradient is dropped when its outgoing ones exist, its
+saved tensors right after; gradients that meet at a fork are summed; a parameter keeps the first gradient that reaches it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Optional, Union
+
+from memcalc.tape.tensor import Event, Record, Shape, Storage, Tensor
+
+Backward = Callable[..., "tuple[Tensor | None, ...]"]
+Edge = Optional[tuple[Union["Node", "Leaf"], int]]
+
+
+class Leaf:
+    """Where a gradient leaves the graph: a trainable parameter, or the input of the recorded stretch.
+
+    Attributes:
+        path: the name its gradient is filed under.
+        keeps: the first gradient stays; otherwise each is dropped on arrival.
+    """
+
+    __slots__ = ("grads", "keeps", "path")
+
+    def __init__(self, path: str, *, keeps: bool) -> None:
+        self.path, self.keeps = path, keeps
+        self.grads: list[Tensor | None] = [None]
+
+
+class Node:
+    """One recorded operator: whom its gradients go to, what it saved, how it computes them."""
+
+    __slots__ = ("backward", "edges", "grads", "saved")
+
+    def __init__(self, edges: list[Edge], saved: tuple[Tensor, ...], backward: Backward, num_outputs: int) -> None:
+        self.edges, self.saved, self.backward = edges, saved, backward
+        self.grads: list[Tensor | None] = [None] * num_outputs
+
+    def run(self) -> list[Tensor | None]:
+        """The gradients of the inputs; what came in and what was saved is let go, in this order."""
+        made = list(self.backward(tuple(edge is not None for edge in self.edges), *self._take(), *self.saved))
+        self.saved = ()
+        return made
+
+    def _take(self) -> list[Tensor | None]:
+        taken, self.grads = self.grads, []
+        return taken
+
+
+
+
+class Tape:
+    """Records one stretch of a step.
+
+    Args:
+        keep_gradients: a parameter's gradient stays to the end (``.grad``); False when whoever owns gradients takes each away
+            the moment it is there (buckets, fused backward, optimizers in backward).
+        accumulate: parameters hold a gradient already; each new one is added into it and dropped.
+        autocast: the compute dtype of ``torch.autocast``, or None.
+    """
+
+    def __init__(self, *, keep_gradients: bool = True, accumulate: bool = False, autocast: str | None = None) -> None:
+        self.events: list[Event] = []
+        self.nodes: list[Node] = []
+        self.grad_enabled = True
+        self.keeps_gradients = keep_gradients and not accumulate
+        self.autocast = autocast
+        self.shared: dict[str, Tensor] = {}
+        self.weight_casts: dict[str, Tensor] = {}
+        self._scope: list[str] = ["activations"]
+        self._leaves: dict[str, Leaf] = {}
+
+    # ------------------------------------------------------------------ names
+    @contextmanager
+    def scope(self, *names: str) -> Iterator[None]:
+        """Names allocated inside get ``name/`` before them."""
+        self._scope.extend(names)
+        try:
+            yield
+        finally:
+            del self._scope[len(self._scope) - len(names) :]
+
+    def path(self, name: str) -> str:
+        """The full slash path of a name in the current scope."""
+        return "/".join((*self._scope, name))
+
+    # ------------------------------------------------------------------ births
+    def new(self, shape: Shape, dtype: str, name: str) -> Tensor:
+        """A fresh tensor with its own storage, outside the graph."""
+        return Tensor(self, shape, dtype, Storage(self.events, Record(self.path(name), shape, dtype)))
+
+    def input(self, shape: Shape, dtype: str, path: str, *, requires_grad: bool = False) -> Tensor:
+        """A tensor that comes from outside the stretch; its gradient, when there is one, stays in its leaf."""
+        tensor = Tensor(self, shape, dtype, Storage(self.events, Record(path, shape, dtype)))
+        if requires_grad:
+            tensor.requires_grad, tensor.node = True, Leaf(path, keeps=True)
+        return tensor
+
+    def parameter(self, path: str, shape: Shape, dtype: str, *, trainable: bool, has_gradient: bool = False) -> Tensor:
+        """A parameter: resident elsewhere, so without storage here; its gradient is born here.
+
+        Args:
+            path: its name, under which its gradient is filed as ``gradients/path``.
+            trainable: whether it takes a gradient.
+            has_gradient: one is there already when this stretch runs back (a tied weight), so a new one is added and dropped.
+        """
+        tensor = Tensor(self, shape, dtype, None)
+        if trainable:
+            leaf = self._leaves.get(path)
+            if leaf is None:
+                leaf = self._leaves[path] = Leaf(f"gradients/{path}", keeps=self.keeps_gradients and not has_gradient)
+            tensor.requires_grad, tensor.node = True, leaf
+        return tensor
+
+    # ------------------------------------------------------------------ the graph
+    def record(self, outputs: Tensor | Sequence[Tensor], inputs: Sequence[Tensor], saves: Sequence[Tensor], backward: Backward) -> None:
+        """Put an operator that has just run into the graph.
+
+        Args:
+            outputs: what it made; gradients arrive for these, in this order.
+            inputs: what may want a gradient.
+            saves: the tensors it keeps for backward.
+            backward: ``backward(wants, *grads, *saves)`` returns a gradient or None for each input; ``wants`` says which inputs
+                need one. It allocates what the real one allocates, in its order.
+        """
+        if not self.grad_enabled:
+            return
+        edges = [(t.node, t.index) if t.requires_grad and t.node is not None else None for t in inputs]
+        if not any(edges):
+            return
+        made = [outputs] if isinstance(outputs, Tensor) else outputs
+        node = Node(edges, tuple(saves), backward, len(made))
+        for index, tensor in enumerate(made):
+            tensor.node, tensor.index, tensor.requires_grad = node, index, True
+        self.nodes.append(node)
+
+    @contextmanager
+    def no_grad(self) -> Iterator[None]:
+        """Nothing inside is recorded in the graph."""
+        before, self.grad_enabled = self.grad_enabled, False
+        try:
+            yield
+        finally:
+            self.grad_enabled = before
+
+    @contextmanager
+    def enable_grad(self) -> Iterator[None]:
+        """What is inside is recorded, even in a stretch that is not."""
+        before, self.grad_enabled = self.grad_enabled, True
+        try:
+            yield
+        finally:
+            self.grad_enabled = before
+
+    def backward(self, edge: Edge, grad: list[Tensor | None], *, since: int = 0) -> None:
+        """Run the graph back from one output through every node made after the first ``since``.
+
+        Args:
+            edge: the output's place in the graph, ``(output.node, output.index)``.
+            grad: the gradient that arrives there, alone in a list, so that it can be let go.
+        """
+        self.deliver(edge, grad)
+        while len(self.nodes) > since:
+            node = self.nodes.pop()
+            if all(g is None for g in node.grads):
+                continue
+            made, edges = node.run(), node.edges
+            del node
+            for i, onward in enumerate(edges):
+                self.deliver(onward, made, i)
+            del made, edges
+
+    def deliver(self, edge: Edge, made: list[Tensor | None], i: int = 0) -> None:
+        """Hand one gradient on: first come is kept, a second is summed with it, a parameter files it."""
+        grad, made[i] = made[i], None
+        if edge is None or grad is None:
+            return
+        target, index = edge
+        held = target.grads[index]
+        if isinstance(target, Leaf) and not target.keeps:
+            return
+        if held is not None:
+            total = self.new(held.shape, held.dtype, "sum of gradients")
+            target.grads[index] = total
+            return
+        target.grads[index] = grad
+        if isinstance(target, Leaf) and grad.storage is not None:
+            grad.storage.record.path = target.path

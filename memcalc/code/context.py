@@ -105,7 +105,9 @@ class Context:
         """Run a child on x, under its name."""
         program = _programs.get((self.settings.code, type(component)))
         if program is None:
-            raise InputError(f"code: {self.settings.code} has no program for {type(component).__name__}; use code: transformers, or trace the model with `memcalc trace`")
+            raise InputError(
+                f"code: {self.settings.code} has no program for {type(component).__name__}; use code: transformers, or trace the model with `memcalc trace`"
+            )
         name = component.module_name or name
         self._modules.append(name)
         try:
@@ -144,4 +146,3 @@ class Context:
     def weight_path(self, weight: Weight) -> str:
         """The path that `parameter` gives it."""
         return "/".join((*self._modules, weight.name))
-

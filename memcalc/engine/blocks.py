@@ -44,7 +44,9 @@ class Profile:
     keeps: frozenset[str] = frozenset()
 
 
-def profile(block: Block, settings: Settings, x: Flow, shared: dict[str, Flow], *, recompute: bool = False, keep_gradients: bool = True, accumulate: bool = False) -> Profile:
+def profile(
+    block: Block, settings: Settings, x: Flow, shared: dict[str, Flow], *, recompute: bool = False, keep_gradients: bool = True, accumulate: bool = False
+) -> Profile:
     """Record one block.
 
     Args:

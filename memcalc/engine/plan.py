@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from memcalc.code.context import Settings
+from memcalc.components import Attention
 from memcalc.engine.blocks import Flow, Profile, profile
 from memcalc.specs.job import Job
-from memcalc.components import Attention
 from memcalc.specs.model import Axis, Block, Component, Degrees, ModelSpec, Weight
 from memcalc.tape.tensor import numel
 from memcalc.units import DTYPE_BYTES

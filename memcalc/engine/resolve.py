@@ -79,4 +79,7 @@ def check_degrees(model: ModelSpec, mesh: Mesh) -> None:
         if count and count % mesh.tp:
             able = [d for d in range(1, count + 1) if count % d == 0]
             near = sorted(able, key=lambda d: abs(d - mesh.tp))[:2]
-            raise ShardingError(f"{model.name} has {count} {what}, which tp {mesh.tp} does not divide; the nearest that do: {', '.join(map(str, sorted(near)))}", where="sharding.tp")
+            raise ShardingError(
+                f"{model.name} has {count} {what}, which tp {mesh.tp} does not divide; the nearest that do: {', '.join(map(str, sorted(near)))}",
+                where="sharding.tp",
+            )

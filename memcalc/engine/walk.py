@@ -75,10 +75,10 @@ class Walk:
     def repeat(self, times: int, body: Callable[[int], None]) -> None:
         """``body(0) … body(times − 1)``, where all but the ends change memory alike.
 
-        Memory is linear in the index between the ends, so the most that is alive stands at one of them: the first three and the
-        last are run, the change of the third is multiplied for those between.
+        Memory is linear in the index between the ends, so the most that is alive stands near one of them: the first three and the
+        last two are run, the change of the third is multiplied for those between.
         """
-        if times <= 4:
+        if times <= 5:
             for i in range(times):
                 body(i)
             return
@@ -86,12 +86,13 @@ class Walk:
         body(1)
         before, paths = self.total, dict(self.by_path)
         body(2)
-        skipped = times - 4
+        skipped = times - 5
         self.total = self.total + (self.total - before) * skipped
         for path in {*paths, *self.by_path}:
             change = self.by_path.get(path, 0) - paths.get(path, 0)
             if change:
                 self._add_path(path, change * skipped)
+        body(times - 2)
         body(times - 1)
 
     # ------------------------------------------------------------------ readings

@@ -139,6 +139,7 @@ class ModelSpec:
         tied: the head uses the embedding's table.
         buffer_bytes: persistent and other buffers that live on the card beside the parameters.
         untraced: what of this model memcalc counts but cannot run (empty when all of it runs).
+        assumed: what its config.json leaves out and was taken from elsewhere, in words.
     """
 
     name: str
@@ -155,6 +156,7 @@ class ModelSpec:
     buffer_bytes: int = 0
     active_params: int | None = None
     untraced: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
 
     def weights(self) -> Iterator[tuple[str, Weight, int]]:
         """Path, weight and number of copies of every parameter; a tied head has none of its own."""

@@ -5,7 +5,7 @@ Every key has a flag of the same name with dashes. `memcalc.specs.job` holds wha
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -54,10 +54,12 @@ class ShardingSpec(Spec):
     dp_replicate: Count = Field(1, description="replicas of the sharded group (HSDP)")
     reshard_after_forward: bool = Field(True, description="fsdp2: free gathered weights after forward")
     reduce_dtype: Dtype | None = Field(None, description="dtype in which gradients are reduced")
-    deepspeed: Union[dict[str, Any], str, None] = Field(None, description="a DeepSpeed configuration, inline or a path; it says the stage")
+    deepspeed: dict[str, Any] | str | None = Field(None, description="a DeepSpeed configuration, inline or a path; it says the stage")
     fsdp_sharding_strategy: Literal["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"] = Field("FULL_SHARD", description="fsdp1")
     fsdp_backward_prefetch: Literal["BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"] = Field("BACKWARD_PRE", description="fsdp1")
-    fsdp_auto_wrap_policy: Literal["TRANSFORMER_BASED_WRAP", "NO_WRAP"] = Field("TRANSFORMER_BASED_WRAP", description="fsdp1: NO_WRAP makes the whole model one unit")
+    fsdp_auto_wrap_policy: Literal["TRANSFORMER_BASED_WRAP", "NO_WRAP"] = Field(
+        "TRANSFORMER_BASED_WRAP", description="fsdp1: NO_WRAP makes the whole model one unit"
+    )
     gradient_as_bucket_view: bool = Field(False, description="ddp: gradients are views of the buckets")
     bucket_cap_mb: Annotated[float, Field(gt=0)] = Field(25, description="ddp: size of a bucket in MiB")
 
@@ -66,7 +68,7 @@ class LoraSpec(Spec):
     """Low-rank adapters (PEFT's names)."""
 
     r: Count = Field(8, description="rank")
-    target_modules: Union[str, tuple[str, ...]] = Field("all-linear", description="names, one regular expression, or all-linear")
+    target_modules: str | tuple[str, ...] = Field("all-linear", description="names, one regular expression, or all-linear")
     dtype: Dtype = Field("float32", description="dtype of the adapters")
     dropout: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="on the adapters' input")
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Optional, Union
+from typing import TypeAlias
 
 from memcalc.tape.tensor import Event, Record, Shape, Storage, Tensor
 
 Backward = Callable[..., "tuple[Tensor | None, ...]"]
-Edge = Optional[tuple[Union["Node", "Leaf"], int]]
+Edge: TypeAlias = "tuple[Node | Leaf, int] | None"
 
 
 class Leaf:
@@ -50,8 +50,6 @@ class Node:
     def _take(self) -> list[Tensor | None]:
         taken, self.grads = self.grads, []
         return taken
-
-
 
 
 class Tape:
@@ -98,7 +96,7 @@ class Tape:
         """A tensor that comes from outside the stretch; its gradient, when there is one, stays in its leaf."""
         tensor = Tensor(self, shape, dtype, Storage(self.events, Record(path, shape, dtype)))
         if requires_grad:
-            tensor.requires_grad, tensor.node = True, Leaf(path, keeps=True)
+            tensor.requires_grad, tensor.node = True, Leaf(f"gradient of {path}", keeps=True)
         return tensor
 
     def parameter(self, path: str, shape: Shape, dtype: str, *, trainable: bool, has_gradient: bool = False) -> Tensor:
@@ -130,7 +128,7 @@ class Tape:
         """
         if not self.grad_enabled:
             return
-        edges = [(t.node, t.index) if t.requires_grad and t.node is not None else None for t in inputs]
+        edges: list[Edge] = [(t.node, t.index) if t.requires_grad and t.node is not None else None for t in inputs]
         if not any(edges):
             return
         made = [outputs] if isinstance(outputs, Tensor) else outputs

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memcalc.units import DTYPE_BYTES
 
 if TYPE_CHECKING:
-    from memcalc.tape.tape import Node, Tape
+    from memcalc.tape.tape import Leaf, Node, Tape
 
 
 class Axis(NamedTuple):
@@ -72,7 +72,7 @@ class Tensor:
     def __init__(self, tape: Tape, shape: Shape, dtype: str, storage: Storage | None) -> None:
         self.tape, self.shape, self.dtype, self.storage = tape, shape, dtype, storage
         self.requires_grad = False
-        self.node: Node | None = None
+        self.node: Node | Leaf | None = None
         self.index = 0
 
     def __add__(self, other: Tensor) -> Tensor:

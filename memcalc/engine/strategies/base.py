@@ -75,7 +75,11 @@ class Strategy:
 
 def weights(walk: Walk, part: Part, num_params: Any, width: int) -> None:
     """Resident weights of a block."""
-    walk.alloc(f"weights/{part.block.path}", num_params * width, Reason("num_params * width", {"num_params": num_params, "width": width}, "numel × element size of each parameter"))
+    walk.alloc(
+        f"weights/{part.block.path}",
+        num_params * width,
+        Reason("num_params * width", {"num_params": num_params, "width": width}, "numel × element size of each parameter"),
+    )
 
 
 def optimizer_states(walk: Walk, job: Job, plan: Plan) -> None:
@@ -83,8 +87,14 @@ def optimizer_states(walk: Walk, job: Job, plan: Plan) -> None:
     num, width = plan.num_trainable, plan.width
     tensors = sum(s.copies for s in plan.shards() if s.trainable)
     if job.run.optimizer.startswith("adamw_torch"):
-        walk.alloc("optimizer/moments", optimizers.adamw_state_bytes(num, width=width), Reason("2 * num_params * width", {"num_params": num, "width": width}, "torch/optim/adamw.py"))
-        walk.alloc("optimizer/step counters", optimizers.STEP_COUNTER_BYTES * tensors, Reason("4 * num_tensors", {"num_tensors": tensors}, "torch/optim/adamw.py"))
+        walk.alloc(
+            "optimizer/moments",
+            optimizers.adamw_state_bytes(num, width=width),
+            Reason("2 * num_params * width", {"num_params": num, "width": width}, "torch/optim/adamw.py"),
+        )
+        walk.alloc(
+            "optimizer/step counters", optimizers.STEP_COUNTER_BYTES * tensors, Reason("4 * num_tensors", {"num_tensors": tensors}, "torch/optim/adamw.py")
+        )
     elif job.run.optimizer == "sgd":
         n = optimizers.sgd_state_bytes(num, width=width, momentum=job.run.momentum > 0)
         walk.alloc("optimizer/momentum", n, Reason("num_params * width", {"num_params": num, "width": width}, "torch/optim/sgd.py"))
@@ -96,10 +106,18 @@ def optimizer_temporaries(walk: Walk, job: Job, plan: Plan) -> None:
         return
     if job.foreach:
         num = plan.num_trainable
-        walk.touch("optimizer/square roots", optimizers.adamw_foreach_temp_bytes(num, width=plan.width), Reason("num_params * width", {"num_params": num, "width": plan.width}, "torch/optim/adamw.py, _multi_tensor_adamw"))
+        walk.touch(
+            "optimizer/square roots",
+            optimizers.adamw_foreach_temp_bytes(num, width=plan.width),
+            Reason("num_params * width", {"num_params": num, "width": plan.width}, "torch/optim/adamw.py, _multi_tensor_adamw"),
+        )
     else:
         largest = max((s.num_params for s in plan.shards() if s.trainable), default=0)
-        walk.touch("optimizer/square root", optimizers.adamw_single_temp_bytes(largest, width=plan.width), Reason("2 * largest * width", {"largest": largest, "width": plan.width}, "torch/optim/adamw.py, _single_tensor_adamw"))
+        walk.touch(
+            "optimizer/square root",
+            optimizers.adamw_single_temp_bytes(largest, width=plan.width),
+            Reason("2 * largest * width", {"largest": largest, "width": plan.width}, "torch/optim/adamw.py, _single_tensor_adamw"),
+        )
 
 
 __all__ = ["DTYPE_BYTES", "Strategy", "optimizer_states", "optimizer_temporaries", "weights"]

@@ -7,7 +7,7 @@ saves is fixed in PyTorch's tools/autograd/derivatives.yaml; what its backward a
 
 from memcalc.tape.functional.attention import scaled_dot_product_attention
 from memcalc.tape.functional.loss import log_softmax, nll_loss, softmax
-from memcalc.tape.functional.matmul import embedding, linear, matmul
+from memcalc.tape.functional.matmul import cast_weight, embedding, linear, matmul
 from memcalc.tape.functional.pointwise import (
     activation,
     add,
@@ -27,7 +27,7 @@ from memcalc.tape.functional.pointwise import (
 from memcalc.tape.functional.shape import cat, clone, repeat, slice_last, split_heads, split_last, view
 
 __all__ = [
-    "activation", "add", "add_scalar", "cast", "cat", "clone", "embedding", "keeps_result", "layer_norm", "like", "linear", "log_softmax", "matmul", "mean", "mul", "neg",
+    "activation", "add", "add_scalar", "cast", "cast_weight", "cat", "clone", "embedding", "keeps_result", "layer_norm", "like", "linear", "log_softmax", "matmul", "mean", "mul", "neg",
     "nll_loss", "pow2", "repeat", "rsqrt", "scale", "scaled_dot_product_attention", "slice_last", "softmax", "split_heads",
     "split_last", "tanh", "view",
 ]  # fmt: skip

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -108,11 +109,16 @@ class Context:
             raise InputError(
                 f"code: {self.settings.code} has no program for {type(component).__name__}; use code: transformers, or trace the model with `memcalc trace`"
             )
-        name = component.module_name or name
+        with self.inside(component.module_name or name):
+            return program(self, component, x)
+
+    @contextmanager
+    def inside(self, name: str) -> Iterator[None]:
+        """What runs inside belongs to the child of this name; for children that are not a function of one tensor."""
         self._modules.append(name)
         try:
             with self.tape.scope(name):
-                return program(self, component, x)
+                yield
         finally:
             self._modules.pop()
 
@@ -140,8 +146,9 @@ class Context:
         """A weight of the component that runs, as this rank holds it."""
         path = "/".join((*self._modules, weight.name))
         takes = self.settings.trainable
-        trainable = self.settings.training and (takes is None or takes(path))
-        return self.tape.parameter(path, weight.local(self.settings.degrees), self.settings.dtype, trainable=trainable, has_gradient=has_gradient)
+        trainable = self.settings.training and not weight.frozen and (takes is None or takes(path))
+        dtype = weight.dtype or self.settings.dtype
+        return self.tape.parameter(path, weight.local(self.settings.degrees), dtype, trainable=trainable, has_gradient=has_gradient)
 
     def weight_path(self, weight: Weight) -> str:
         """The path that `parameter` gives it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -25,6 +25,7 @@ class Shard:
         copies: how many equal ones there are (equal layers).
         trainable: whether it takes a gradient.
         is_expert: whether it belongs to routed experts.
+        width: bytes of one element.
     """
 
     path: str
@@ -32,6 +33,7 @@ class Shard:
     copies: int
     trainable: bool
     is_expert: bool
+    width: int = 2
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,10 @@ class Plan:
         """Elements that take a gradient."""
         return sum(s.num_params * s.copies for s in self.shards() if s.trainable)
 
+    def trainable_by_width(self) -> dict[int, Any]:
+        """Elements that take a gradient, by the bytes of one: those of the model's dtype, and any that are held in another (fp32 routers)."""
+        return by_width([s for s in self.shards() if s.trainable], self.width)
+
     @property
     def num_params(self) -> Any:
         """Elements in all."""
@@ -88,6 +94,14 @@ class Plan:
     def width(self) -> int:
         """Bytes of one weight."""
         return DTYPE_BYTES[self.settings.dtype]
+
+
+def by_width(shards: Iterable[Shard], first: int) -> dict[int, Any]:
+    """Elements (copies included) by bytes of one, the given width first."""
+    found: dict[int, Any] = {first: 0}
+    for s in shards:
+        found[s.width] = found.get(s.width, 0) + s.num_params * s.copies
+    return found
 
 
 def degrees_of(job: Job) -> Degrees:
@@ -163,4 +177,5 @@ def shards_of(block: Block, settings: Settings) -> tuple[Shard, ...]:
 
 
 def _shard(path: str, weight: Weight, settings: Settings, takes: Callable[[str], bool]) -> Shard:
-    return Shard(path, numel(weight.local(settings.degrees)), 1, takes(path), weight.is_expert)
+    width = DTYPE_BYTES[weight.dtype or settings.dtype]
+    return Shard(path, numel(weight.local(settings.degrees)), 1, takes(path) and not weight.frozen, weight.is_expert, width)

@@ -32,11 +32,15 @@ class Weight(NamedTuple):
         name: as in the state dict, below the component (``weight``, ``bias``).
         shape: named axes, whole (not cut).
         cuts: pairs of a kind of cut and the index of the axis that it divides; none: replicated.
+        dtype: held in this dtype whatever the model's is (routers in fp32); None: in the model's.
+        frozen: no gradient ever reaches it (a constant kept as a parameter, a branch that runs under ``no_grad``).
     """
 
     name: str
     shape: Shape
     cuts: tuple[tuple[Cut, int], ...] = ()
+    dtype: str | None = None
+    frozen: bool = False
 
     @property
     def num_params(self) -> int:

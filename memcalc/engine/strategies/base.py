@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memcalc.engine.plan import Part, Plan
+from memcalc.engine.plan import Part, Plan, by_width
 from memcalc.engine.walk import Reason, Walk
 from memcalc.formulas import optimizers
 from memcalc.specs.job import Job
@@ -30,8 +30,8 @@ class Strategy:
         """What is there between steps: weights, buffers, optimizer states."""
         plan = self.plan
         for part in plan.parts:
-            if part.shards:
-                weights(walk, part, part.num_params * part.block.repeat, plan.width)
+            for width, num in by_width(part.shards, plan.width).items() if part.shards else ():
+                weights(walk, part, num * part.block.repeat, width, name=other_width(width, plan))
         walk.alloc("buffers", self.job.model.buffer_bytes, Reason("rotary frequencies and other buffers of the modules"))
         if self.job.run.task == "train":
             self.states(walk)
@@ -45,7 +45,7 @@ class Strategy:
         for part in self.plan.parts:
             for s in part.shards:
                 if s.trainable:
-                    walk.alloc(f"gradients/{s.path}", s.num_params * part.block.repeat * self.plan.width)
+                    walk.alloc(f"gradients/{s.path}", s.num_params * part.block.repeat * s.width)
 
     # ------------------------------------------------------------------ around blocks
     def begin_forward(self, walk: Walk) -> None:
@@ -73,50 +73,57 @@ class Strategy:
         optimizer_temporaries(walk, self.job, self.plan)
 
 
-def weights(walk: Walk, part: Part, num_params: Any, width: int) -> None:
-    """Resident weights of a block."""
+def weights(walk: Walk, part: Part, num_params: Any, width: int, *, name: str = "") -> None:
+    """Resident weights of a block; `name` tells apart those of another width."""
     walk.alloc(
-        f"weights/{part.block.path}",
+        f"weights/{part.block.path}{name}",
         num_params * width,
         Reason("num_params * width", {"num_params": num_params, "width": width}, "numel × element size of each parameter"),
     )
 
 
+def other_width(width: int, plan: Plan) -> str:
+    """What tells a term apart whose tensors are not of the model's dtype."""
+    return "" if width == plan.width else f" ({8 * width}-bit)"
+
+
 def optimizer_states(walk: Walk, job: Job, plan: Plan) -> None:
     """States of unsharded tensors that are held in the weights' dtype."""
-    num, width = plan.num_trainable, plan.width
     tensors = sum(s.copies for s in plan.shards() if s.trainable)
+    for width, num in plan.trainable_by_width().items():
+        inputs, other = {"num_params": num, "width": width}, other_width(width, plan)
+        if job.run.optimizer.startswith("adamw_torch"):
+            moments = optimizers.adamw_state_bytes(num, width=width)
+            walk.alloc(f"optimizer/moments{other}", moments, Reason("2 * num_params * width", inputs, "torch/optim/adamw.py"))
+        elif job.run.optimizer == "sgd":
+            momentum = optimizers.sgd_state_bytes(num, width=width, momentum=job.run.momentum > 0)
+            walk.alloc(f"optimizer/momentum{other}", momentum, Reason("num_params * width", inputs, "torch/optim/sgd.py"))
     if job.run.optimizer.startswith("adamw_torch"):
-        walk.alloc(
-            "optimizer/moments",
-            optimizers.adamw_state_bytes(num, width=width),
-            Reason("2 * num_params * width", {"num_params": num, "width": width}, "torch/optim/adamw.py"),
-        )
-        walk.alloc(
-            "optimizer/step counters", optimizers.STEP_COUNTER_BYTES * tensors, Reason("4 * num_tensors", {"num_tensors": tensors}, "torch/optim/adamw.py")
-        )
-    elif job.run.optimizer == "sgd":
-        n = optimizers.sgd_state_bytes(num, width=width, momentum=job.run.momentum > 0)
-        walk.alloc("optimizer/momentum", n, Reason("num_params * width", {"num_params": num, "width": width}, "torch/optim/sgd.py"))
+        counters = optimizers.STEP_COUNTER_BYTES * tensors
+        walk.alloc("optimizer/step counters", counters, Reason("4 * num_tensors", {"num_tensors": tensors}, "torch/optim/adamw.py"))
 
 
 def optimizer_temporaries(walk: Walk, job: Job, plan: Plan) -> None:
-    """What a step of whole tensors allocates on top of states and gradients."""
+    """What a step of whole tensors allocates on top of states and gradients.
+
+    Tensors of two dtypes step as two groups; the first group's square roots are still bound to their variable while the second's are made.
+    """
     if job.run.optimizer != "adamw_torch":
         return
     if job.foreach:
-        num = plan.num_trainable
+        num = plan.trainable_by_width()
         walk.touch(
             "optimizer/square roots",
-            optimizers.adamw_foreach_temp_bytes(num, width=plan.width),
-            Reason("num_params * width", {"num_params": num, "width": plan.width}, "torch/optim/adamw.py, _multi_tensor_adamw"),
+            sum(optimizers.adamw_foreach_temp_bytes(n, width=width) for width, n in num.items()),
+            Reason("num_params * width", {"num_params": sum(num.values()), "width": plan.width}, "torch/optim/adamw.py, _multi_tensor_adamw"),
         )
     else:
-        largest = max((s.num_params for s in plan.shards() if s.trainable), default=0)
+        largest = max((s for s in plan.shards() if s.trainable), key=lambda s: s.num_params * s.width, default=None)
+        num_params, width = (largest.num_params, largest.width) if largest else (0, plan.width)
         walk.touch(
             "optimizer/square root",
-            optimizers.adamw_single_temp_bytes(largest, width=plan.width),
-            Reason("2 * largest * width", {"largest": largest, "width": plan.width}, "torch/optim/adamw.py, _single_tensor_adamw"),
+            optimizers.adamw_single_temp_bytes(num_params, width=width),
+            Reason("2 * largest * width", {"largest": num_params, "width": width}, "torch/optim/adamw.py, _single_tensor_adamw"),
         )
 
 

@@ -100,6 +100,7 @@ class Context:
         self.batch, self.seq = Axis("micro_batch", settings.batch), Axis("seq_len", settings.seq)
         self.shared: dict[str, Tensor] = {}
         self._modules: list[str] = []
+        self._cache: list[Tensor] = []
 
     # ------------------------------------------------------------------ programs
     def run(self, component: Component, x: Tensor, name: str = "") -> Tensor:
@@ -134,6 +135,19 @@ class Context:
         if found.all() or not found.any():
             return bool(found.all())
         raise InputError(f"an array of sequence lengths must not cross {length}", where="seq_len")
+
+    # ------------------------------------------------------------------ cache
+    def remember(self, x: Tensor, name: str) -> Tensor:
+        """In inference, a copy of x in the cache, alive after the step; in training, x itself.
+
+        transformers' dynamic cache concatenates an empty tensor and the new one (cache_utils.py, DynamicLayer.update).
+        """
+        if self.settings.training:
+            return x
+        path = "/".join(("kv_cache", *self._modules, name))
+        kept = self.tape.input(x.shape, x.dtype, path)
+        self._cache.append(kept)
+        return kept
 
     # ------------------------------------------------------------------ weights
     @property

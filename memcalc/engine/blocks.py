@@ -72,7 +72,7 @@ def profile(
         y = ctx.run(block.module, inputs[0], block.path)
     if not again:
         inputs.clear()
-    if y.storage is not None:
+    if y.storage is not None and block.role != "head":
         y.storage.record.path = STREAM
     made = _publish(ctx, shared)
     out = Flow(y.shape, y.dtype, y.requires_grad or again)

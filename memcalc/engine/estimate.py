@@ -70,7 +70,10 @@ def walk_rank(job: Job, *, detailed: bool = True) -> tuple[Walk, Plan]:
     plan = make_plan(job, job.model.blocks, settings, keep_gradients=strategy_class.keep_gradients, accumulate=job.run.grad_accum > 1)
     walk = Walk(detailed=detailed)
     strategy = strategy_class(job, plan)
-    step.train(walk, plan, strategy, accumulated=job.run.grad_accum > 1)
+    if job.run.task == "inference":
+        step.infer(walk, plan, strategy)
+    else:
+        step.train(walk, plan, strategy, accumulated=job.run.grad_accum > 1)
     return walk, plan
 
 

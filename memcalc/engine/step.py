@@ -39,6 +39,16 @@ def train(walk: Walk, plan: Plan, strategy: Strategy, *, accumulated: bool) -> N
         strategy.step(walk)
 
 
+def infer(walk: Walk, plan: Plan, strategy: Strategy) -> None:
+    """Prefill of one batch: ``load`` (the weights), ``prefill`` (its peak), ``decode`` (between tokens: weights, cache, last logits)."""
+    strategy.resident(walk)
+    walk.instant("load")
+    with walk.window("prefill"):
+        forward(walk, plan, strategy)
+    walk.free("batch/input_ids", num_bytes(plan.ids))
+    walk.instant("decode")
+
+
 def forward(walk: Walk, plan: Plan, strategy: Strategy) -> None:
     """All blocks forward; the model's own local variables live until its last norm, autocast's casts and the logits until the loss."""
     walk.alloc("batch/input_ids", num_bytes(plan.ids), Reason("micro_batch * seq_len * 8"))

@@ -16,6 +16,7 @@ def attention(ctx: Context, m: Attention, x: Tensor) -> Tensor:
     query, key, value = project(ctx, m, x)
     if m.rotary is not None:
         query, key = rotate(ctx, query, "query"), rotate(ctx, key, "key")
+    key, value = ctx.remember(key, "key"), ctx.remember(value, "value")
     out = attend(ctx, m, query, key, value)
     flat = Axis("heads * head_dim", out.shape[1].size * out.shape[-1].size)
     return ctx.run(m.o, F.view(out, (ctx.batch, ctx.seq, flat)))

@@ -33,10 +33,15 @@ def embed(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
 
 @runs(Head)
 def head(ctx: Context, m: Head, x: Tensor) -> Tensor:
-    """x (batch, seq, hidden) → loss; the logits stay in ``ctx.shared`` until the caller lets go of them (ForCausalLMLoss)."""
+    """x (batch, seq, hidden) → loss, or in inference the logits of the last token. The logits stay in ``ctx.shared`` until the caller lets go
+    of them (ForCausalLMLoss, logits_to_keep)."""
+    if not ctx.settings.training:
+        x = F.view(x, (ctx.batch, Axis("logits_to_keep", 1), x.shape[-1]))
     logits = ctx.run(m.proj, x)
     if ctx.has_tp and m.proj.split == "column":
         logits = all_gather_last(logits, m.proj.outputs)
+    if not ctx.settings.training:
+        return logits
     ctx.shared["logits"] = logits
     wide = F.cast(logits, "float32", "logits in fp32")
     padded = ctx.tape.new((ctx.batch, Axis("seq_len + 1", ctx.seq.size + 1)), "int64", "padded labels")

@@ -1,0 +1,153 @@
+"""The CUDA caching allocator, played through: what a step reserves, not only what it allocates.
+
+torch's allocator keeps every segment that it ever got and hands out pieces of them, so that what is reserved depends on the order in
+which sizes come and go. The rules and constants are those of c10/cuda/CUDACachingAllocator.cpp (`round_size`, `get_allocation_size`,
+`get_free_block`, `should_split`, `try_merge_blocks`; one stream, no garbage collection, no split limit).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from dataclasses import dataclass, field
+
+from memcalc.units import MiB, round_up
+
+MIN_BLOCK_BYTES = 512
+"""kMinBlockSize: every request is rounded up to a multiple."""
+SMALL_BYTES = MiB
+"""kSmallSize: the largest request served from the small pool."""
+SMALL_SEGMENT_BYTES = 2 * MiB
+"""kSmallBuffer: a segment of the small pool."""
+LARGE_SEGMENT_BYTES = 20 * MiB
+"""kLargeBuffer: a segment for requests between kSmallSize and kMinLargeAlloc."""
+MIN_LARGE_BYTES = 10 * MiB
+"""kMinLargeAlloc: from here on a request gets a segment of its own size."""
+ROUND_LARGE_BYTES = 2 * MiB
+"""kRoundLarge: such a segment is rounded up to a multiple."""
+
+
+@dataclass(eq=False)
+class Block:
+    """A piece of a segment."""
+
+    address: int
+    size: int
+    is_small: bool
+    is_free: bool = False
+    before: Block | None = None
+    after: Block | None = None
+
+
+@dataclass
+class CachingAllocator:
+    """Hands out blocks of segments.
+
+    Attributes:
+        expandable: segments grow in place (``expandable_segments:True``): one for each pool, mapped page by page.
+        reserved_bytes, allocated_bytes: now; with ``peak_`` before them, the most so far.
+    """
+
+    expandable: bool = False
+    reserved_bytes: int = 0
+    allocated_bytes: int = 0
+    peak_reserved_bytes: int = 0
+    peak_allocated_bytes: int = 0
+    _address: int = 0
+    _free: dict[bool, list[tuple[int, int]]] = field(default_factory=lambda: {True: [], False: []})
+    _at: dict[int, Block] = field(default_factory=dict)
+    _tail: dict[bool, Block | None] = field(default_factory=lambda: {True: None, False: None})
+
+    def malloc(self, num_bytes: int) -> Block:
+        """A block for a request of at least one byte."""
+        size = max(MIN_BLOCK_BYTES, round_up(num_bytes, MIN_BLOCK_BYTES))
+        small = size <= SMALL_BYTES
+        block = self._take(size, small) or (self._grow(size, small) if self.expandable else self._segment(size, small))
+        rest = block.size - size
+        if rest >= MIN_BLOCK_BYTES if small or self.expandable else rest > SMALL_BYTES:
+            self._split(block, size)
+        self.allocated_bytes += block.size
+        self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
+        self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
+        return block
+
+    def free(self, block: Block) -> None:
+        """Give a block back; it merges with free neighbours."""
+        self.allocated_bytes -= block.size
+        for near in (block.before, block.after):
+            if near is not None and near.is_free:
+                self._remove(near)
+                self._merge(block, near)
+        self._insert(block)
+
+    # ------------------------------------------------------------------ inside
+    def _take(self, size: int, small: bool) -> Block | None:
+        """The smallest free block that is large enough, at the lowest address."""
+        pool = self._free[small]
+        i = bisect_left(pool, (size, -1))
+        if i == len(pool):
+            return None
+        block = self._at[pool.pop(i)[1]]
+        block.is_free = False
+        return block
+
+    def _segment(self, size: int, small: bool) -> Block:
+        got = SMALL_SEGMENT_BYTES if small else LARGE_SEGMENT_BYTES if size < MIN_LARGE_BYTES else round_up(size, ROUND_LARGE_BYTES)
+        return self._new(got, small)
+
+    def _grow(self, size: int, small: bool) -> Block:
+        page = SMALL_SEGMENT_BYTES if small else LARGE_SEGMENT_BYTES
+        tail = self._tail[small]
+        if tail is not None and tail.is_free:
+            self._remove(tail)
+            tail.is_free = False
+            more = round_up(size - tail.size, page)
+            tail.size += more
+            self.reserved_bytes += more
+            return tail
+        block = self._new(round_up(size, page), small)
+        block.before = tail
+        if tail is not None:
+            tail.after = block
+        self._tail[small] = block
+        return block
+
+    def _new(self, size: int, small: bool) -> Block:
+        block = Block(self._address, size, small)
+        self._at[block.address] = block
+        # Far enough apart that growing segments never meet.
+        self._address += size + (1 << 44 if self.expandable else 0)
+        self.reserved_bytes += size
+        return block
+
+    def _split(self, block: Block, size: int) -> None:
+        rest = Block(block.address + size, block.size - size, block.is_small, before=block, after=block.after)
+        if rest.after is not None:
+            rest.after.before = rest
+        if self._tail[block.is_small] is block:
+            self._tail[block.is_small] = rest
+        block.size, block.after = size, rest
+        self._at[rest.address] = rest
+        self._insert(rest)
+
+    def _merge(self, block: Block, near: Block) -> None:
+        del self._at[near.address if near is block.after else block.address]
+        if near is block.after:
+            block.after = near.after
+            if near.after is not None:
+                near.after.before = block
+        else:
+            block.address, block.before = near.address, near.before
+            self._at[block.address] = block
+            if near.before is not None:
+                near.before.after = block
+        block.size += near.size
+        if self._tail[block.is_small] is near:
+            self._tail[block.is_small] = block
+
+    def _insert(self, block: Block) -> None:
+        block.is_free = True
+        insort(self._free[block.is_small], (block.size, block.address))
+
+    def _remove(self, block: Block) -> None:
+        pool = self._free[block.is_small]
+        del pool[bisect_left(pool, (block.size, block.address))]

@@ -70,6 +70,7 @@ def profile(
     again = recompute and settings.training
     with tape.enable_grad() if settings.training and not again else tape.no_grad():
         y = ctx.run(block.module, inputs[0], block.path)
+    held = list(inputs) if block.role == "embedding" else []  # the trainer holds its batch through the step
     if not again:
         inputs.clear()
     if y.storage is not None and block.role != "head":
@@ -101,6 +102,7 @@ def profile(
     if leaf is not None and leaf.grads[0] is not None and leaf.grads[0].storage is not None:
         leaf.grads[0].storage.record.path = STREAM_GRADIENT
     backward = sum_up([e for e in events[begin:] if id(e[1]) not in outside])
+    held.clear()
     return Profile(forward, release, backward, out, made, keeps)
 
 

@@ -17,6 +17,7 @@ class Linear(Component):
         inputs, outputs: its two axes.
         bias: whether it has one.
         split: how tensor or expert parallelism cuts it (``column`` its outputs, ``row`` its inputs, …).
+        dtype: what its weights are held in where that is not the model's dtype.
     """
 
     name: str
@@ -24,6 +25,7 @@ class Linear(Component):
     outputs: Axis
     bias: bool = False
     split: Cut | None = None
+    dtype: str | None = None
 
     @property
     def module_name(self) -> str:
@@ -34,6 +36,6 @@ class Linear(Component):
         """``weight`` (out, in) and ``bias`` (out,); a row-parallel bias is replicated."""
         row = self.split in ("row", "expert_row")
         cuts: tuple[tuple[Cut, int], ...] = () if self.split is None else ((self.split, 1 if row else 0),)
-        yield Weight("weight", (self.outputs, self.inputs), cuts)
+        yield Weight("weight", (self.outputs, self.inputs), cuts, self.dtype)
         if self.bias:
-            yield Weight("bias", (self.outputs,), () if row else cuts)
+            yield Weight("bias", (self.outputs,), () if row else cuts, self.dtype)

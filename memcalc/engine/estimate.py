@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from memcalc.engine import step
-from memcalc.engine.plan import Plan, make_plan, settings_of
+from memcalc.engine.plan import Plan, make_plan, num_trainable, settings_of
 from memcalc.engine.resolve import resolve
 from memcalc.engine.result import Estimate, Instant, ModelFacts, RankEstimate, Term
 from memcalc.engine.strategies import strategy_for
@@ -31,7 +31,7 @@ def estimate_job(job: Job) -> Estimate:
     ranks = [rank_estimate(job)]
     ranks.sort(key=lambda r: -r.device_bytes)
     total = job.model.num_params
-    facts = ModelFacts(job.model.name, job.model.model_type, total, total if job.run.task == "train" else 0, job.model.active_params or total)
+    facts = ModelFacts(job.model.name, job.model.model_type, total, num_trainable(job), job.model.active_params or total)
     return Estimate(
         model=facts,
         asked=asked(job),

@@ -65,12 +65,14 @@ class Plan:
         settings: sizes and dtypes.
         ids: the batch's token ids.
         kept: shared tensors (by name) that something saves for backward.
+        leaf: a hidden state that was made a leaf of the graph, so that it and its gradient live as long as the loss.
     """
 
     parts: tuple[Part, ...]
     settings: Settings
     ids: Flow
     kept: frozenset[str]
+    leaf: Flow | None = None
 
     def shards(self) -> list[Shard]:
         """Every parameter of the rank, with its number of copies."""
@@ -130,7 +132,25 @@ def settings_of(job: Job) -> Settings:
         etp=mesh.etp,
         cp=mesh.cp,
         windows=windows_of(job.model),
+        trainable=trainable_of(job),
     )
+
+
+def trainable_of(job: Job) -> Callable[[str], bool] | None:
+    """Which weights take a gradient, by path: with adapters only they do. None: all."""
+    if job.run.lora is None:
+        return None
+    from memcalc.models.lora import is_adapter
+
+    return is_adapter
+
+
+def num_trainable(job: Job) -> int:
+    """Elements of the whole model that take a gradient."""
+    if job.run.task == "inference":
+        return 0
+    takes = trainable_of(job) or (lambda path: True)
+    return sum(weight.num_params * copies for path, weight, copies in job.model.weights() if takes(path) and not weight.frozen)
 
 
 def windows_of(model: ModelSpec) -> tuple[int | None, ...]:
@@ -154,6 +174,7 @@ def make_plan(job: Job, blocks: tuple[Block, ...], settings: Settings, *, keep_g
     ids = flow = Flow((Axis("micro_batch", settings.batch), Axis("seq_len", settings.seq)), "int64", False)
     shared: dict[str, Flow] = {}
     kept: set[str] = set()
+    leaf: Flow | None = None
     parts: list[Part] = []
     queue = list(blocks)
     while queue:
@@ -165,9 +186,12 @@ def make_plan(job: Job, blocks: tuple[Block, ...], settings: Settings, *, keep_g
             queue.insert(0, replace(block, repeat=block.repeat - 1))
             block = replace(block, repeat=1)
         flow, shared = made.out, shared | made.shared
+        if block.role == "embedding" and job.run.recompute == "full" and settings.training and not flow.requires_grad:
+            # Checkpointed layers need an input that takes a gradient: PEFT and Trainer call enable_input_require_grads.
+            leaf = flow = replace(flow, requires_grad=True)
         kept |= made.keeps
         parts.append(Part(block, made, shards_of(block, settings)))
-    return Plan(tuple(parts), settings, ids, frozenset(kept))
+    return Plan(tuple(parts), settings, ids, frozenset(kept), leaf)
 
 
 def shards_of(block: Block, settings: Settings) -> tuple[Shard, ...]:

@@ -20,6 +20,10 @@ def resolve(run: Run) -> Job:
     from memcalc.models.read import read_model
 
     model = read_model(run.model)
+    if run.lora is not None:
+        from memcalc.models.lora import adapt
+
+        model = adapt(model, run.lora)
     assumptions: list[str] = []
     notes: list[str] = []
     if run.optimizer not in OPTIMIZERS:

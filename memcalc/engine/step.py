@@ -74,6 +74,8 @@ def backward(walk: Walk, plan: Plan, strategy: Strategy) -> None:
             for name in plan.kept:
                 _drop(walk, plan, name)
         walk.repeat(part.block.repeat, lambda i, part=part: strategy.backward(walk, part, i))  # type: ignore[misc]
+    if plan.leaf is not None:
+        walk.alloc("activations/inputs_embeds", num_bytes(plan.leaf), Reason("the embedding's output, made a leaf by enable_input_require_grads"))
     strategy.end_backward(walk)
 
 

@@ -18,7 +18,7 @@ def linear(ctx: Context, m: Linear, x: Tensor) -> Tensor:
     (torch/distributed/tensor/parallel/style.py, ColwiseParallel and RowwiseParallel).
     """
     params = [cast_weight(ctx.parameter(weight), ctx.weight_path(weight)) for weight in m.own_weights()]
-    if ctx.has_tp and m.split in ("column", "vocab"):
+    if ctx.has_tp and m.split == "column":
         x = reduce_gradient(x)
     y = F.linear(x, params[0], params[1] if m.bias else None, params[0].shape[0], "output")
     return all_reduce(y) if ctx.has_tp and m.split == "row" else y

@@ -20,7 +20,11 @@ def _dtype(value: Any) -> Any:
 
 
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT, strict=True)]
-Dtype = Annotated[str, BeforeValidator(_dtype)]
+IS_DTYPE = BeforeValidator(_dtype)
+Dtype = Annotated[str, IS_DTYPE]
+PATH: dict[str, Any] = {"path": True}
+"""Marks a key whose text may be a path: in a run file, one that is not found from the working directory is looked for beside the file."""
+
 Device = Literal["cpu", "nvme"]
 Engine = Literal["ddp", "deepspeed", "fsdp1", "fsdp2", "megatron"]
 Attention = Literal["eager", "sdpa", "flash_attention_2"]
@@ -54,7 +58,7 @@ class ShardingSpec(Spec):
     dp_replicate: Count = Field(1, description="replicas of the sharded group (HSDP)")
     reshard_after_forward: bool = Field(True, description="fsdp2: free gathered weights after forward")
     reduce_dtype: Dtype | None = Field(None, description="dtype in which gradients are reduced")
-    deepspeed: dict[str, Any] | str | None = Field(None, description="a DeepSpeed configuration, inline or a path; it says the stage")
+    deepspeed: dict[str, Any] | str | None = Field(None, description="a DeepSpeed configuration, inline or a path; it says the stage", json_schema_extra=PATH)
     fsdp_sharding_strategy: Literal["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"] = Field("FULL_SHARD", description="fsdp1")
     fsdp_backward_prefetch: Literal["BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"] = Field("BACKWARD_PRE", description="fsdp1")
     fsdp_auto_wrap_policy: Literal["TRANSFORMER_BASED_WRAP", "NO_WRAP"] = Field(
@@ -76,9 +80,9 @@ class LoraSpec(Spec):
 class OffloadSpec(Spec):
     """What lives outside the card."""
 
-    optimizer: Device | None = None
-    params: Device | None = None
-    activations: Literal["cpu"] | None = None
+    optimizer: Device | None = Field(None, description="where optimizer states live and step")
+    params: Device | None = Field(None, description="where weights live between their uses")
+    activations: Literal["cpu"] | None = Field(None, description="where saved activations wait for backward")
 
 
 class HardwareSpec(Spec):
@@ -91,8 +95,8 @@ class HardwareSpec(Spec):
 class Run(Spec):
     """One job, as asked."""
 
-    model: str = Field(description="a catalogue name, a Hub id, or a path to a config.json or its folder")
-    task: Literal["train", "inference"] = "train"
+    model: str = Field(description="a catalogue name, a Hub id, or a path to a config.json or its folder", json_schema_extra=PATH)
+    task: Literal["train", "inference"] = Field("train", description="what the job does")
     code: Literal["transformers", "megatron", "torchtitan"] = Field("transformers", description="whose modules run")
     attention: Attention = Field("sdpa", description="attention kernel")
     micro_batch: Count = Field(1, description="sequences per GPU and forward pass")
@@ -105,8 +109,8 @@ class Run(Spec):
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="of sgd")
     recompute: Recompute = Field("none", description="activation checkpointing")
     loss: Loss = Field("cross_entropy", description="how the loss is computed")
-    sharding: ShardingSpec = ShardingSpec()
-    lora: LoraSpec | None = None
-    quantization: str | None = None
-    offload: OffloadSpec = OffloadSpec()
-    hardware: HardwareSpec = HardwareSpec()
+    sharding: ShardingSpec = Field(ShardingSpec(), description="how the job is spread over cards")
+    lora: LoraSpec | None = Field(None, description="low-rank adapters on a frozen model")
+    quantization: str | None = Field(None, description="how the frozen base is stored: nf4, int8, …")
+    offload: OffloadSpec = Field(OffloadSpec(), description="what lives outside the card")
+    hardware: HardwareSpec = Field(HardwareSpec(), description="the cards")

@@ -171,8 +171,9 @@ class _Reader:
                 raise self._error(f"has the key {describe(key)}; keys are names", key_node)
             if key in found:
                 raise self._error(f"names the key {'.'.join((*place, key))!r} twice; keep one of them", key_node)
-            self.lines[(*place, key)] = key_node.start_mark.line + 1
-            found[key] = self.value(value_node, (*place, key))
+            here = (*place, key)
+            self.lines[here] = key_node.start_mark.line + 1
+            found[key] = self.value(value_node, here)
         return found
 
     def _scalar(self, node: yaml.Node) -> Any:

@@ -46,7 +46,7 @@ def estimate_job(job: Job) -> Estimate:
 def asked(job: Job) -> dict[str, Any]:
     """The run as typed, with what it resolved to in the place of what was left open."""
     mesh = job.mesh
-    shown = job.run.model_dump(exclude_none=True)
+    shown = job.run.as_dict()
     shown |= {"seq_len": job.seq_len, "gpus": mesh.world}
     shown["sharding"] = shown["sharding"] | {"engine": job.engine, "zero": job.zero, "dp": mesh.dp}
     return shown
@@ -66,8 +66,9 @@ def rank_estimate(job: Job) -> RankEstimate:
 def walk_rank(job: Job, *, detailed: bool = True) -> tuple[Walk, Plan]:
     """Walk one rank through its step."""
     strategy_class = strategy_for(job)
-    settings = settings_of(job)
-    plan = make_plan(job, job.model.blocks, settings, keep_gradients=strategy_class.keep_gradients, accumulate=job.run.grad_accum > 1)
+    settings = strategy_class.settings(job, settings_of(job))
+    accumulate = job.run.grad_accum > 1 and strategy_class.accumulates_whole
+    plan = make_plan(job, job.model.blocks, settings, keep_gradients=strategy_class.keep_gradients, accumulate=accumulate)
     walk = Walk(detailed=detailed)
     strategy = strategy_class(job, plan)
     if job.run.task == "inference":

@@ -7,10 +7,9 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
-from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from memcalc.specs.run import IS_DTYPE, Run
+from memcalc.specs.run import IS_DTYPE, Run, Spec
 
 Kind = Literal["int", "float", "bool", "choice", "dtype", "text", "list", "map", "any"]
 Path = tuple[str, ...]
@@ -65,12 +64,14 @@ class Section(NamedTuple):
     """A key that holds a map of keys.
 
     Attributes:
+        spec: the class that holds it.
         path: its place in the run file.
         nullable: it may be absent (``lora``), which differs from one with defaults.
         children: by name.
         help: one phrase.
     """
 
+    spec: type[Spec]
     path: Path
     nullable: bool
     children: Mapping[str, Leaf | Section]
@@ -139,9 +140,9 @@ def _nodes(section: Section) -> Iterator[Leaf | Section]:
             yield from _nodes(child)
 
 
-def _section(model: type[BaseModel], path: Path, *, nullable: bool, help_text: str) -> Section:
+def _section(model: type[Spec], path: Path, *, nullable: bool, help_text: str) -> Section:
     children = {name: _node(info, (*path, name)) for name, info in model.model_fields.items()}
-    return Section(path, nullable, children, help_text)
+    return Section(model, path, nullable, children, help_text)
 
 
 def _node(info: FieldInfo, path: Path) -> Leaf | Section:
@@ -151,7 +152,7 @@ def _node(info: FieldInfo, path: Path) -> Leaf | Section:
     arms = [arm for arm in arms if arm is not type(None)]
     help_text = info.description or ""
     for arm in arms:
-        if isinstance(arm, type) and issubclass(arm, BaseModel):
+        if isinstance(arm, type) and issubclass(arm, Spec):
             return _section(arm, path, nullable=nullable, help_text=help_text)
     kind, choices = _kind(arms, marks)
     bounds = {name: value for mark in _flat(marks) for name in ("ge", "gt", "le", "lt") if (value := getattr(mark, name, None)) is not None}

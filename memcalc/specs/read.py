@@ -111,6 +111,9 @@ def merged(layers: Iterable[Layer]) -> Run:
         places |= dict.fromkeys(layer.names, "") | dict(layer.places)
     if "model" not in data:
         raise InputError("no model given: name one of `memcalc models`, a path to a config.json, or a Hub id", where="model")
+    if not _more_to_check(run_keys()):
+        made: Run = _construct(run_keys(), data)
+        return made
     from pydantic import ValidationError
 
     try:
@@ -128,6 +131,21 @@ def unknown_key(name: str, known: Iterable[str], *, where: str | None = None, pl
 
 
 # ---------------------------------------------------------------------- inside
+def _more_to_check(section: Section) -> bool:
+    """Whether pydantic knows more than `coerce`: validators in a class's body, or a key of a kind that `coerce` passes on."""
+    found = section.spec.__pydantic_decorators__
+    if found.validators or found.field_validators or found.root_validators or found.model_validators:
+        return True
+    return any(child.kind == "any" if isinstance(child, Leaf) else _more_to_check(child) for child in section.children.values())
+
+
+def _construct(section: Section, data: Mapping[str, Any]) -> Any:
+    """A spec from values that have been checked; pydantic's validator is neither built nor asked."""
+    nodes = section.children
+    values = {name: _construct(node, value) if isinstance(node := nodes[name], Section) and value is not None else value for name, value in data.items()}
+    return section.spec.model_construct(**values)
+
+
 def _checked(layer: Layer, section: Section, data: Mapping[str, Any], place: Place) -> dict[str, Any]:
     """A layer's data with every key known and every value as its field wants it."""
     found: dict[str, Any] = {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
+from typing import Any, Literal
 
 from memcalc.errors import InputError, UnknownNameError
 from memcalc.specs.model import Axis, Component, Degrees, Weight
@@ -65,6 +65,8 @@ class Settings:
         cp: context-parallel degree; `seq` is what one rank holds.
         windows: the distinct attention windows of the model (None: the whole sequence), for the masks that are made once.
         trainable: says of a weight's path whether it takes a gradient; None: all do.
+        marks: what to mark in the ledger, for engines that act there: the moments when gradients are complete, or also the begin
+            and end of each module, both ways.
     """
 
     code: str
@@ -83,6 +85,7 @@ class Settings:
     cp: Any = 1
     windows: tuple[int | None, ...] = ()
     trainable: Callable[[str], bool] | None = None
+    marks: Literal["none", "gradients", "modules"] = "none"
 
 
 class Context:
@@ -111,7 +114,16 @@ class Context:
                 f"code: {self.settings.code} has no program for {type(component).__name__}; use code: transformers, or trace the model with `memcalc trace`"
             )
         with self.inside(component.module_name or name):
-            return program(self, component, x)
+            return program(self, component, x) if self.settings.marks != "modules" else self._marked(program, component, [x])
+
+    def _marked(self, program: Program, component: Component, inputs: list[Tensor]) -> Tensor:
+        """Run a module between marks: ``enter`` and ``leave`` in forward, ``enter backward`` and ``leave backward`` in backward."""
+        path, tape = "/".join(self._modules), self.tape
+        inputs[0] = tape.mark_backward(inputs[0], f"leave backward/{path}")
+        tape.mark(f"enter/{path}")
+        y = program(self, component, inputs.pop())
+        tape.mark(f"leave/{path}")
+        return tape.mark_backward(y, f"enter backward/{path}")
 
     @contextmanager
     def inside(self, name: str) -> Iterator[None]:

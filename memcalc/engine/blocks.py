@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from memcalc.code.context import Context, Settings, load
 from memcalc.specs.model import Block
-from memcalc.tape.span import Span, sum_up
+from memcalc.tape.span import Span, split, sum_up
 from memcalc.tape.tape import Tape
-from memcalc.tape.tensor import Event, Shape, Tensor
+from memcalc.tape.tensor import Event, Record, Shape, Tensor
 
 STREAM = "activations/hidden_states"
 STREAM_GRADIENT = "activations/gradient of hidden_states"
@@ -23,6 +24,10 @@ class Flow:
     requires_grad: bool
 
 
+Steps = Sequence[tuple[Span, Record | None]]
+"""Stretches, each with the mark that ends it."""
+
+
 @dataclass
 class Profile:
     """What one block does to memory.
@@ -34,6 +39,7 @@ class Profile:
         out: its output.
         shared: tensors it made for all later blocks.
         keeps: names of shared tensors that it saves for backward.
+        forward_steps, backward_steps: both, cut at the marks that `Settings.marks` asks for; empty where it asks for none.
     """
 
     forward: Span
@@ -42,6 +48,8 @@ class Profile:
     out: Flow
     shared: dict[str, Flow] = field(default_factory=dict)
     keeps: frozenset[str] = frozenset()
+    forward_steps: Steps = ()
+    backward_steps: Steps = ()
 
 
 def profile(
@@ -58,7 +66,8 @@ def profile(
         keep_gradients, accumulate: see `Tape`.
     """
     load(settings.code)
-    tape = Tape(keep_gradients=keep_gradients, accumulate=accumulate, autocast=settings.autocast)
+    marks = settings.marks != "none"
+    tape = Tape(keep_gradients=keep_gradients, accumulate=accumulate, autocast=settings.autocast, marks=marks)
     ctx = Context(tape, settings)
     ctx.shared.update({name: tape.input(flow.shape, flow.dtype, f"activations/{name}") for name, flow in shared.items()})
     outside = {id(t.storage.record): name for name, t in ctx.shared.items() if t.storage is not None}
@@ -78,6 +87,7 @@ def profile(
     made = _publish(ctx, shared)
     out = Flow(y.shape, y.dtype, y.requires_grad or again)
     forward = sum_up(events[begin:])
+    forward_steps = split(events[begin:]) if marks else ()
 
     begin = len(events)
     tape.weight_casts.clear()
@@ -86,7 +96,7 @@ def profile(
 
     keeps = frozenset(outside.values()) if again else _saved(ctx, outside, events)
     if not (settings.training and out.requires_grad):
-        return Profile(forward, release, Span(), out, made, keeps)
+        return Profile(forward, release, Span(), out, made, keeps, forward_steps)
     grad: list[Tensor | None] = [tape.input(out.shape, out.dtype, STREAM_GRADIENT)]
     edge = (y.node, y.index) if y.node is not None else None
     del y
@@ -101,9 +111,10 @@ def profile(
     inputs.clear()
     if leaf is not None and leaf.grads[0] is not None and leaf.grads[0].storage is not None:
         leaf.grads[0].storage.record.path = STREAM_GRADIENT
-    backward = sum_up([e for e in events[begin:] if id(e[1]) not in outside])
+    happened = [e for e in events[begin:] if id(e[1]) not in outside]
+    backward = sum_up(happened)
     held.clear()
-    return Profile(forward, release, backward, out, made, keeps)
+    return Profile(forward, release, backward, out, made, keeps, forward_steps, split(happened) if marks else ())
 
 
 def _publish(ctx: Context, known: dict[str, Flow]) -> dict[str, Flow]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from memcalc.engine.blocks import STREAM, Flow
@@ -28,6 +29,11 @@ def train(walk: Walk, plan: Plan, strategy: Strategy, *, accumulated: bool) -> N
     """
     strategy.resident(walk)
     walk.instant("start")
+    one(walk, plan, strategy, accumulated=accumulated)
+
+
+def one(walk: Walk, plan: Plan, strategy: Strategy, *, accumulated: bool) -> None:
+    """A step from its first forward on, with everything resident in place."""
     if accumulated:
         strategy.accumulated(walk)
     with walk.window("forward_peak"):
@@ -60,10 +66,19 @@ def forward(walk: Walk, plan: Plan, strategy: Strategy) -> None:
             strategy.forward(walk, part, i)
             stream.after(part, i)
 
-        walk.repeat(part.block.repeat, body)
+        times(walk, strategy, part, body)
     for part in parts:
         walk.repeat(part.block.repeat, lambda i, part=part: walk.apply(part.profile.release))  # type: ignore[misc]
     strategy.end_forward(walk)
+
+
+def times(walk: Walk, strategy: Strategy, part: Part, body: Callable[[int], None]) -> None:
+    """A body for each repetition of a block: the ends only where the engine treats those between alike."""
+    if strategy.uniform:
+        walk.repeat(part.block.repeat, body)
+        return
+    for i in range(part.block.repeat):
+        body(i)
 
 
 def backward(walk: Walk, plan: Plan, strategy: Strategy) -> None:
@@ -73,7 +88,7 @@ def backward(walk: Walk, plan: Plan, strategy: Strategy) -> None:
         if part.block.role == "embedding":
             for name in plan.kept:
                 _drop(walk, plan, name)
-        walk.repeat(part.block.repeat, lambda i, part=part: strategy.backward(walk, part, i))  # type: ignore[misc]
+        times(walk, strategy, part, lambda i, part=part: strategy.backward(walk, part, i))  # type: ignore[misc]
     if plan.leaf is not None:
         walk.alloc("activations/inputs_embeds", num_bytes(plan.leaf), Reason("the embedding's output, made a leaf by enable_input_require_grads"))
     strategy.end_backward(walk)

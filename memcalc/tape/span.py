@@ -31,6 +31,7 @@ class Span:
         changes: net bytes by path; only for ints.
         at_peak: bytes by path at that time, relative to the start; only for ints.
         records: for each path, the storages behind it, to explain it by.
+        events: what it sums up; only for ints.
     """
 
     net: Any = 0
@@ -38,6 +39,7 @@ class Span:
     changes: dict[str, int] = field(default_factory=dict)
     at_peak: dict[str, int] = field(default_factory=dict)
     records: dict[str, list[Record]] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
 
 
 def sum_up(events: list[Event]) -> Span:
@@ -49,9 +51,21 @@ def sum_up(events: list[Event]) -> Span:
         if sign > 0:
             span.net = span.net + record.num_bytes
             span.peak = maximum(span.peak, span.net)
-        else:
+        elif sign < 0:
             span.net = span.net - record.num_bytes
     return span
+
+
+def split(events: list[Event]) -> list[tuple[Span, Record | None]]:
+    """The stretches between marks, each with the mark that ends it (None after the last)."""
+    parts: list[tuple[Span, Record | None]] = []
+    begin = 0
+    for i, (sign, record) in enumerate(events):
+        if sign == 0:
+            parts.append((sum_up(events[begin:i]), record))
+            begin = i + 1
+    parts.append((sum_up(events[begin:]), None))
+    return parts
 
 
 def _sum_ints(events: list[Event]) -> Span:
@@ -61,7 +75,7 @@ def _sum_ints(events: list[Event]) -> Span:
         net += sign * record.num_bytes
         if net > peak:
             peak, when = net, i
-    span = Span(net, peak)
+    span = Span(net, peak, events=events)
     running: dict[str, int] = {}
     for i, (sign, record) in enumerate(events):
         running[record.path] = running.get(record.path, 0) + sign * record.num_bytes

@@ -60,14 +60,16 @@ class Tape:
             the moment it is there (buckets, fused backward, optimizers in backward).
         accumulate: parameters hold a gradient already; each new one is added into it and dropped.
         autocast: the compute dtype of ``torch.autocast``, or None.
+        marks: put a mark into the ledger wherever the gradient of a parameter is complete.
     """
 
-    def __init__(self, *, keep_gradients: bool = True, accumulate: bool = False, autocast: str | None = None) -> None:
+    def __init__(self, *, keep_gradients: bool = True, accumulate: bool = False, autocast: str | None = None, marks: bool = False) -> None:
         self.events: list[Event] = []
         self.nodes: list[Node] = []
         self.grad_enabled = True
         self.keeps_gradients = keep_gradients and not accumulate
         self.autocast = autocast
+        self.marks = marks
         self.shared: dict[str, Tensor] = {}
         self.weight_casts: dict[str, Tensor] = {}
         self._scope: list[str] = ["activations"]
@@ -114,6 +116,21 @@ class Tape:
                 leaf = self._leaves[path] = Leaf(f"gradients/{path}", keeps=self.keeps_gradients and not has_gradient)
             tensor.requires_grad, tensor.node = True, leaf
         return tensor
+
+    def mark(self, path: str, shape: Shape = (), dtype: str = "uint8") -> None:
+        """A moment that others act on: its name, and the tensor that it is about."""
+        self.events.append((0, Record(path, shape, dtype)))
+
+    def mark_backward(self, x: Tensor, path: str) -> Tensor:
+        """x itself; when its gradient passes here, that is marked."""
+        y = Tensor(x.tape, x.shape, x.dtype, x.storage)
+
+        def backward(_wants: tuple[bool, ...], g: Tensor) -> tuple[Tensor]:
+            self.mark(path)
+            return (g,)
+
+        self.record(y, (x,), (), backward)
+        return y
 
     # ------------------------------------------------------------------ the graph
     def record(self, outputs: Tensor | Sequence[Tensor], inputs: Sequence[Tensor], saves: Sequence[Tensor], backward: Backward) -> None:
@@ -169,7 +186,7 @@ class Tape:
                 continue
             made, edges = node.run(), node.edges
             del node
-            for i, onward in enumerate(edges):
+            for i, onward in sorted(enumerate(edges), key=_parameters_first):
                 self.deliver(onward, made, i)
             del made, edges
 
@@ -181,6 +198,9 @@ class Tape:
         target, index = edge
         held = target.grads[index]
         if isinstance(target, Leaf) and not target.keeps:
+            if self.marks:
+                shape, dtype, grad = grad.shape, grad.dtype, None
+                self.mark(target.path, shape, dtype)
             return
         if held is not None:
             total = self.new(held.shape, held.dtype, "sum of gradients")
@@ -189,3 +209,11 @@ class Tape:
         target.grads[index] = grad
         if isinstance(target, Leaf) and grad.storage is not None:
             grad.storage.record.path = target.path
+            if self.marks and target.path.startswith("gradients/"):
+                self.mark(target.path, grad.shape, grad.dtype)
+
+
+def _parameters_first(numbered: tuple[int, Edge]) -> bool:
+    """Filing a parameter's gradient goes before all other work (its node has the highest priority in the engine)."""
+    edge = numbered[1]
+    return not (edge is not None and isinstance(edge[0], Leaf))

@@ -49,6 +49,7 @@ class Record:
 
 
 Event = tuple[int, Record]
+"""A birth (1) or a death (−1) of a storage; 0 marks a moment between them, which the path of its record names (`Tape.mark`)."""
 
 
 class Storage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from memcalc.code.context import Settings
 from memcalc.engine.plan import Part, Plan, by_width
 from memcalc.engine.walk import Reason, Walk
 from memcalc.formulas import optimizers
@@ -21,6 +22,15 @@ class Strategy:
 
     keep_gradients = True
     """Whether a parameter's gradient stays whole where backward makes it, to the end of the step."""
+    uniform = True
+    """Whether all but the first and last of a run of equal blocks change memory alike, so that those between need not be walked through."""
+    accumulates_whole = True
+    """Whether a further micro-batch finds whole gradients there, so that each new one is added where it arises and dropped."""
+
+    @classmethod
+    def settings(cls, job: Job, settings: Settings) -> Settings:
+        """What programs see, where the engine has a say in it: the dtype of the weights that they compute with."""
+        return settings
 
     def __init__(self, job: Job, plan: Plan) -> None:
         self.job, self.plan = job, plan

@@ -29,21 +29,42 @@ def runs(component: type[Component]) -> Callable[[Program], Program]:
     return register
 
 
-@lru_cache
-def load(code: str) -> None:
-    """Import every program of one implementation.
+def program_for(code: str, component: type[Component]) -> Program:
+    """How an implementation runs a kind of component.
+
+    A program stands in the file of the same name as its component's, which alone is imported; one that stands elsewhere is found by
+    importing all files of the implementation.
 
     Raises:
-        UnknownNameError: there is no such implementation.
+        InputError: there is no such implementation, or it cannot run this kind of component.
     """
+    if (code, component) not in _programs:
+        _check(code)
+        topic = component.__module__.rsplit(".", 1)[-1]
+        modules = _modules_of(code)
+        for name in (topic, *modules) if topic in modules else modules:
+            import_module(f"memcalc.code.{code}.{name}")
+            if (code, component) in _programs:
+                break
+        else:
+            raise InputError(
+                f"code: {code} has no program for {component.__name__}; use code: transformers, or trace the model with `memcalc trace`", where="code"
+            )
+    return _programs[code, component]
+
+
+@lru_cache
+def _modules_of(code: str) -> tuple[str, ...]:
+    return tuple(info.name for info in iter_modules(import_module(f"memcalc.code.{code}").__path__))
+
+
+@lru_cache
+def _check(code: str) -> None:
     import memcalc.code as package
 
     known = [m.name for m in iter_modules(package.__path__) if m.ispkg]
     if code not in known:
-        raise UnknownNameError("code", code, known)
-    module = import_module(f"memcalc.code.{code}")
-    for info in iter_modules(module.__path__):
-        import_module(f"memcalc.code.{code}.{info.name}")
+        raise UnknownNameError("code", code, known, where="code")
 
 
 @dataclass(frozen=True)
@@ -64,6 +85,7 @@ class Settings:
         ep, etp: expert-parallel degrees.
         cp: context-parallel degree; `seq` is what one rank holds.
         windows: the distinct attention windows of the model (None: the whole sequence), for the masks that are made once.
+        two_sided_windows: likewise of layers that see keys on both sides (None is not among them: the whole sequence needs no mask).
         trainable: says of a weight's path whether it takes a gradient; None: all do.
         marks: what to mark in the ledger, for engines that act there: the moments when gradients are complete, or also the begin
             and end of each module, both ways.
@@ -84,6 +106,7 @@ class Settings:
     etp: Any = 1
     cp: Any = 1
     windows: tuple[int | None, ...] = ()
+    two_sided_windows: tuple[int, ...] = ()
     trainable: Callable[[str], bool] | None = None
     marks: Literal["none", "gradients", "modules"] = "none"
 
@@ -96,23 +119,21 @@ class Context:
         settings: see `Settings`.
         batch, seq: the two axes of every activation.
         shared: tensors made once per step and used by every layer (rotary angles, masks).
+        holds_output: the model's own forward holds the output of the block that runs, an embedding, until the last layer is through.
     """
 
     def __init__(self, tape: Tape, settings: Settings) -> None:
         self.tape, self.settings = tape, settings
         self.batch, self.seq = Axis("micro_batch", settings.batch), Axis("seq_len", settings.seq)
         self.shared: dict[str, Tensor] = {}
+        self.holds_output = True
         self._modules: list[str] = []
         self._cache: list[Tensor] = []
 
     # ------------------------------------------------------------------ programs
     def run(self, component: Component, x: Tensor, name: str = "") -> Tensor:
         """Run a child on x, under its name."""
-        program = _programs.get((self.settings.code, type(component)))
-        if program is None:
-            raise InputError(
-                f"code: {self.settings.code} has no program for {type(component).__name__}; use code: transformers, or trace the model with `memcalc trace`"
-            )
+        program = program_for(self.settings.code, type(component))
         with self.inside(component.module_name or name):
             return program(self, component, x) if self.settings.marks != "modules" else self._marked(program, component, [x])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from memcalc.code.context import Context, Settings, load
+from memcalc.code.context import Context, Settings
 from memcalc.specs.model import Block
 from memcalc.tape.span import Span, split, sum_up
 from memcalc.tape.tape import Tape
@@ -40,6 +40,8 @@ class Profile:
         shared: tensors it made for all later blocks.
         keeps: names of shared tensors that it saves for backward.
         forward_steps, backward_steps: both, cut at the marks that `Settings.marks` asks for; empty where it asks for none.
+        frees_input: its input is gone after its forward, since nothing saved it.
+        holds_output: the model's own forward holds its output until the last layer is through (of an embedding).
     """
 
     forward: Span
@@ -50,6 +52,8 @@ class Profile:
     keeps: frozenset[str] = frozenset()
     forward_steps: Steps = ()
     backward_steps: Steps = ()
+    frees_input: bool = True
+    holds_output: bool = True
 
 
 def profile(
@@ -65,7 +69,6 @@ def profile(
         recompute: its forward saves only its input and is run again in backward.
         keep_gradients, accumulate: see `Tape`.
     """
-    load(settings.code)
     marks = settings.marks != "none"
     tape = Tape(keep_gradients=keep_gradients, accumulate=accumulate, autocast=settings.autocast, marks=marks)
     ctx = Context(tape, settings)
@@ -73,6 +76,7 @@ def profile(
     outside = {id(t.storage.record): name for name, t in ctx.shared.items() if t.storage is not None}
     inputs = [tape.input(x.shape, x.dtype, STREAM, requires_grad=x.requires_grad)]
     leaf = inputs[0].node
+    taken = inputs[0].storage.record if inputs[0].storage is not None else None
     events = tape.events
     begin = len(events)
 
@@ -87,6 +91,7 @@ def profile(
     made = _publish(ctx, shared)
     out = Flow(y.shape, y.dtype, y.requires_grad or again)
     forward = sum_up(events[begin:])
+    frees_input = any(sign < 0 and record is taken for sign, record in events[begin:])
     forward_steps = split(events[begin:]) if marks else ()
 
     begin = len(events)
@@ -96,7 +101,7 @@ def profile(
 
     keeps = frozenset(outside.values()) if again else _saved(ctx, outside, events)
     if not (settings.training and out.requires_grad):
-        return Profile(forward, release, Span(), out, made, keeps, forward_steps)
+        return Profile(forward, release, Span(), out, made, keeps, forward_steps, (), frees_input, ctx.holds_output)
     grad: list[Tensor | None] = [tape.input(out.shape, out.dtype, STREAM_GRADIENT)]
     edge = (y.node, y.index) if y.node is not None else None
     del y
@@ -114,7 +119,7 @@ def profile(
     happened = [e for e in events[begin:] if id(e[1]) not in outside]
     backward = sum_up(happened)
     held.clear()
-    return Profile(forward, release, backward, out, made, keeps, forward_steps, split(happened) if marks else ())
+    return Profile(forward, release, backward, out, made, keeps, forward_steps, split(happened) if marks else (), frees_input, ctx.holds_output)
 
 
 def _publish(ctx: Context, known: dict[str, Flow]) -> dict[str, Flow]:

@@ -95,27 +95,33 @@ def backward(walk: Walk, plan: Plan, strategy: Strategy) -> None:
 
 
 class _Stream:
-    """Locals of the model's own forward: the embedding's output and the shared tensors nobody saves, until the last layer is through."""
+    """Locals of the model's own forward: the embedding's output and the shared tensors nobody saves, until the last part before the head is through."""
 
     def __init__(self, walk: Walk, plan: Plan) -> None:
         self.walk, self.plan = walk, plan
         self.held: Flow | None = None
-        self.done = False
+        self.embeds: Flow | None = None
+        self.last = next((part for part in reversed(plan.parts) if part.block.role != "head"), None)
 
     def after(self, part: Part, i: int) -> None:
         role = part.block.role
         if role == "embedding":
-            self.held = part.profile.out
-        elif role == "layer" and self.held is not None:
-            self.walk.alloc("activations/inputs_embeds", num_bytes(self.held), Reason("the embedding's output, held by the model's forward"))
-            self.embeds, self.held = self.held, None
-        elif role == "norm" and not self.done:
-            self.done = True
+            self.held = part.profile.out if part.profile.holds_output else None
+        elif self.held is not None:
+            if part.profile.frees_input:
+                self.walk.alloc("activations/inputs_embeds", num_bytes(self.held), Reason("the embedding's output, held by the model's forward"))
+                self.embeds = self.held
+            self.held = None
+        if part is self.last and i == part.block.repeat - 1:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        if self.embeds is not None:
             self.walk.free("activations/inputs_embeds", num_bytes(self.embeds))
-            for made in self.plan.parts:
-                for name in made.profile.shared:
-                    if name not in self.plan.kept:
-                        _drop(self.walk, self.plan, name)
+        for made in self.plan.parts:
+            for name in made.profile.shared:
+                if name not in self.plan.kept:
+                    _drop(self.walk, self.plan, name)
 
 
 def _drop(walk: Walk, plan: Plan, name: str) -> None:

@@ -1,0 +1,136 @@
+"""A step played event by event through the caching allocator: what it reserves when every tensor has a place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from memcalc.engine import step
+from memcalc.engine.allocator import Block, CachingAllocator
+from memcalc.engine.plan import Plan
+from memcalc.engine.strategies import Strategy
+from memcalc.engine.walk import Reason, Walk
+from memcalc.tape.span import Span
+
+NUM_STEPS = 3
+"""Steps to play: optimizer states are born at the end of the first, into what the others left; from the second on nothing new comes."""
+
+LATE = "optimizer/"
+"""States that torch's optimizers make in their first step."""
+
+
+class Replay(Walk):
+    """A walk that also places each storage.
+
+    Args:
+        allocator: who places.
+        lazy_states: optimizer states appear at the end of the first step (torch's optimizers), not before it (DeepSpeed's).
+        pieces: sizes of the tensors of a path that the engine counts in one sum, to place them one by one.
+    """
+
+    def __init__(self, allocator: CachingAllocator, *, lazy_states: bool, pieces: Callable[[str, int], list[int]]) -> None:
+        super().__init__(detailed=True)
+        self.allocator, self.pieces = allocator, pieces
+        self.waiting: list[tuple[str, int]] | None = [] if lazy_states else None
+        self._placed: dict[str, list[tuple[int, Block]]] = {}
+
+    # ------------------------------------------------------------------ changes
+    def alloc(self, path: str, num_bytes: Any, reason: Reason | None = None) -> None:
+        """Count, and place piece by piece."""
+        super().alloc(path, num_bytes, reason)
+        if self.waiting is not None and path.startswith(LATE):
+            self.waiting.append((path, num_bytes))
+        else:
+            self._place_all(path, num_bytes)
+
+    def free(self, path: str, num_bytes: Any = None) -> None:
+        """Count, and give back so many bytes of the path, the last come first."""
+        gone = self.by_path.get(path, 0) if num_bytes is None else num_bytes
+        super().free(path, num_bytes)
+        while gone > 0 and self._placed.get(path):
+            size = self._placed[path][-1][0]
+            self._lift(path, size)
+            gone -= size
+        if gone < 0:
+            self._place(path, -gone)
+
+    def touch(self, path: str, num_bytes: Any, reason: Reason | None = None) -> None:
+        """Place and give back."""
+        super().touch(path, num_bytes, reason)
+        blocks = [self.allocator.malloc(n) for n in self.pieces(path, num_bytes) if n]
+        for block in blocks:
+            self.allocator.free(block)
+
+    def apply(self, span: Span) -> None:
+        """Every event of the stretch in turn."""
+        super().apply(span)
+        for sign, record in span.events:
+            if sign > 0:
+                self._place(record.path, record.num_bytes)
+            elif sign < 0:
+                self._lift(record.path, record.num_bytes)
+
+    def repeat(self, times: int, body: Callable[[int], None]) -> None:
+        """Every turn: where a tensor stands depends on all that came before."""
+        for i in range(times):
+            body(i)
+
+    # ------------------------------------------------------------------ between steps
+    def end_step(self, start: dict[str, int]) -> None:
+        """Gradients, the loss and all else that was not there at the start goes; states that waited come."""
+        if self.waiting:
+            for path, num_bytes in self.waiting:
+                self._place_all(path, num_bytes)
+        self.waiting = None
+        for path, num_bytes in list(self.by_path.items()):
+            extra = num_bytes - start.get(path, 0)
+            if extra > 0:
+                self.free(path, extra)
+
+    # ------------------------------------------------------------------ inside
+    def _place_all(self, path: str, num_bytes: int) -> None:
+        for piece in self.pieces(path, num_bytes):
+            self._place(path, piece)
+
+    def _place(self, path: str, num_bytes: int) -> None:
+        if num_bytes > 0:
+            self._placed.setdefault(path, []).append((num_bytes, self.allocator.malloc(num_bytes)))
+
+    def _lift(self, path: str, num_bytes: int) -> None:
+        """The last block of that size under the path; the last of all when none has it."""
+        placed = self._placed.get(path)
+        if not placed or num_bytes <= 0:
+            return
+        at = next((i for i in range(len(placed) - 1, -1, -1) if placed[i][0] == num_bytes), len(placed) - 1)
+        self.allocator.free(placed.pop(at)[1])
+
+
+def play(plan: Plan, strategy: Strategy, *, accumulated: bool, expandable: bool = False, lazy_states: bool = True) -> CachingAllocator:
+    """The allocator after a few training steps.
+
+    Args:
+        plan, strategy: as for `step.train`; all sizes are ints.
+        accumulated: the step has more than one micro-batch.
+        expandable: ``expandable_segments:True``.
+        lazy_states: see `Replay`.
+    """
+    allocator = CachingAllocator(expandable=expandable)
+    walk = Replay(allocator, lazy_states=lazy_states, pieces=lambda path, num_bytes: pieces_of(plan, path, num_bytes))
+    strategy.resident(walk)
+    start = dict(walk.by_path)
+    for _ in range(NUM_STEPS):
+        step.one(walk, plan, strategy, accumulated=accumulated)
+        walk.end_step(start)
+    return allocator
+
+
+def pieces_of(plan: Plan, path: str, num_bytes: int) -> list[int]:
+    """The tensors behind a sum over parameters (weights, moments, square roots), in proportion to the parameters' sizes."""
+    topic, _, rest = path.partition("/")
+    parts = [p for p in plan.parts if topic != "weights" or p.block.path == rest]
+    sizes = [s.num_params for p in parts for s in p.shards for _ in range(p.block.repeat)] if topic in ("weights", "optimizer") else []
+    total = sum(sizes)
+    if not total or num_bytes < total // 64:
+        return [num_bytes]
+    times = 2 if rest.startswith("moments") else 1
+    return [num_bytes * n // (total * times) for n in sizes for _ in range(times)]

@@ -57,7 +57,15 @@ class Profile:
 
 
 def profile(
-    block: Block, settings: Settings, x: Flow, shared: dict[str, Flow], *, recompute: bool = False, keep_gradients: bool = True, accumulate: bool = False
+    block: Block,
+    settings: Settings,
+    x: Flow,
+    shared: dict[str, Flow],
+    *,
+    recompute: bool = False,
+    layers: int = 1,
+    keep_gradients: bool = True,
+    accumulate: bool = False,
 ) -> Profile:
     """Record one block.
 
@@ -67,6 +75,7 @@ def profile(
         x: its input.
         shared: what earlier blocks made for it.
         recompute: its forward saves only its input and is run again in backward.
+        layers: how many layers of the block are run as one.
         keep_gradients, accumulate: see `Tape`.
     """
     marks = settings.marks != "none"
@@ -82,7 +91,7 @@ def profile(
 
     again = recompute and settings.training
     with tape.enable_grad() if settings.training and not again else tape.no_grad():
-        y = ctx.run(block.module, inputs[0], block.path)
+        y = _run(ctx, block, inputs[0], layers)
     held = list(inputs) if block.role == "embedding" else []  # the trainer holds its batch through the step
     if not again:
         inputs.clear()
@@ -108,7 +117,7 @@ def profile(
     begin = len(events)
     if again:
         with tape.enable_grad():
-            second = ctx.run(block.module, inputs[0], block.path)
+            second = _run(ctx, block, inputs[0], layers)
         edge = (second.node, second.index) if second.node is not None else None
         del second
         tape.weight_casts.clear()
@@ -120,6 +129,15 @@ def profile(
     backward = sum_up(happened)
     held.clear()
     return Profile(forward, release, backward, out, made, keeps, forward_steps, split(happened) if marks else (), frees_input, ctx.holds_output)
+
+
+def _run(ctx: Context, block: Block, x: Tensor, layers: int) -> Tensor:
+    """One repetition of a block: its module on x, several times over where several layers are one unit."""
+    if layers == 1:
+        return ctx.run(block.module, x, block.path)
+    for j in range(layers):
+        x = ctx.run(block.module, x, f"{block.path}/{j}")
+    return x
 
 
 def _publish(ctx: Context, known: dict[str, Flow]) -> dict[str, Flow]:

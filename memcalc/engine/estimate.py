@@ -10,7 +10,7 @@ from memcalc.engine.resolve import resolve
 from memcalc.engine.result import Estimate, Instant, ModelFacts, RankEstimate, Term
 from memcalc.engine.strategies import strategy_for
 from memcalc.engine.verdict import device_terms, reserved_terms, verdict_for
-from memcalc.engine.walk import Walk
+from memcalc.engine.walk import Walk, Walked
 from memcalc.specs.job import Job
 from memcalc.specs.run import Run
 from memcalc.tape.tensor import Record
@@ -28,7 +28,7 @@ def estimate(run: Run) -> Estimate:
 
 def estimate_job(job: Job) -> Estimate:
     """The estimate of a resolved job."""
-    ranks = [rank_estimate(job)]
+    ranks = [rank_estimate(job, walked) for walked in walk_ranks(job)]
     ranks.sort(key=lambda r: -r.device_bytes)
     total = job.model.num_params
     facts = ModelFacts(job.model.name, job.model.model_type, total, num_trainable(job), job.model.active_params or total)
@@ -52,14 +52,23 @@ def asked(job: Job) -> dict[str, Any]:
     return shown
 
 
-def rank_estimate(job: Job) -> RankEstimate:
+def walk_ranks(job: Job) -> list[Walked]:
+    """Every kind of rank through its step."""
+    if job.mesh.pp > 1:
+        from memcalc.engine.pipeline import walk_stages
+
+        return walk_stages(job)
+    return [Walked({"pp": 0}, job.mesh.world, walk_rank(job)[0])]
+
+
+def rank_estimate(job: Job, walked: Walked) -> RankEstimate:
     """One kind of rank."""
-    walk, plan = walk_rank(job)
+    rank, num_ranks, walk = walked
     instants = tuple(
-        Instant(name, {"pp": 0}, tuple(sorted((explain(walk, path, n) for path, n in shot.by_path.items()), key=lambda t: -t.bytes)))
+        Instant(name, rank, tuple(sorted((explain(walk, path, n) for path, n in shot.by_path.items()), key=lambda t: -t.bytes)))
         for name, shot in walk.instants.items()
     )
-    found = RankEstimate({"pp": 0}, job.mesh.world, instants)
+    found = RankEstimate(rank, num_ranks, instants)
     return RankEstimate(found.rank, found.num_ranks, instants, reserved_terms(job, found), device_terms(job))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from memcalc.code.context import Settings
 from memcalc.components import Attention
 from memcalc.engine.blocks import Flow, Profile, profile
+from memcalc.engine.recompute import Unit, units_of
 from memcalc.specs.job import Job
 from memcalc.specs.model import Axis, Block, Component, Degrees, ModelSpec, Weight
 from memcalc.tape.tensor import numel
@@ -57,6 +58,23 @@ class Part:
 
 
 @dataclass(frozen=True)
+class Arrival:
+    """What a pipeline stage begins with that does not hold the embedding.
+
+    Attributes:
+        hidden: hidden states from the stage before.
+        shared: tensors that the embedding makes for all layers elsewhere, and this stage for itself.
+    """
+
+    hidden: Flow
+    shared: dict[str, Flow]
+
+
+Records = dict[tuple[Any, ...], Profile]
+"""Blocks that have been recorded, by what tells them apart."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """All parts of one rank, with what the whole step shares.
 
@@ -66,6 +84,8 @@ class Plan:
         ids: the batch's token ids.
         kept: shared tensors (by name) that something saves for backward.
         leaf: a hidden state that was made a leaf of the graph, so that it and its gradient live as long as the loss.
+        arrival: what it begins with where that is not token ids.
+        sends: whether its output goes to the next pipeline stage.
     """
 
     parts: tuple[Part, ...]
@@ -73,6 +93,14 @@ class Plan:
     ids: Flow
     kept: frozenset[str]
     leaf: Flow | None = None
+    arrival: Arrival | None = None
+    sends: bool = False
+
+    def leaves(self) -> Arrival:
+        """What its first layer receives from the blocks before it."""
+        before = [part for i, part in enumerate(self.parts) if all(p.block.role != "layer" for p in self.parts[: i + 1])]
+        shared = {name: flow for part in before for name, flow in part.profile.shared.items()}
+        return Arrival(replace(before[-1].profile.out, requires_grad=self.settings.training), shared)
 
     def shards(self) -> list[Shard]:
         """Every parameter of the rank, with its number of copies."""
@@ -166,38 +194,59 @@ def components(module: Component) -> Iterator[Component]:
         yield from components(child)
 
 
-def make_plan(job: Job, blocks: tuple[Block, ...], settings: Settings, *, keep_gradients: bool, accumulate: bool) -> Plan:
+def make_plan(
+    job: Job,
+    blocks: tuple[Block, ...],
+    settings: Settings,
+    *,
+    keep_gradients: bool,
+    accumulate: bool,
+    arrival: Arrival | None = None,
+    sends: bool = False,
+    records: Records | None = None,
+) -> Plan:
     """Record every block of a rank, following the tensors that pass between them.
 
     A run of equal layers whose first differs in whether its input takes a gradient is recorded as two.
+
+    Args:
+        job, blocks, settings: what is asked, what this rank runs, and how.
+        keep_gradients, accumulate: see `Tape`.
+        arrival: where this is a pipeline stage without the embedding, what it begins with.
+        sends: whether there is a stage after it.
+        records: blocks that have been recorded already; new ones are added.
     """
     ids = flow = Flow((Axis("micro_batch", settings.batch), Axis("seq_len", settings.seq)), "int64", False)
     shared: dict[str, Flow] = {}
+    if arrival is not None:
+        flow, shared = arrival.hidden, arrival.shared
     kept: set[str] = set()
     leaf: Flow | None = None
     parts: list[Part] = []
-    queue = list(blocks)
+    queue = units_of(job.run, blocks)
+    records = {} if records is None else records
     while queue:
-        block = queue.pop(0)
-        made = profile(
-            block, settings, flow, shared, recompute=job.run.recompute == "full" and block.role == "layer", keep_gradients=keep_gradients, accumulate=accumulate
-        )
+        block, again, layers = queue.pop(0)
+        key = (id(block.module), block.path, flow, tuple(shared), again, layers, keep_gradients, accumulate)
+        made = records.get(key) or profile(block, settings, flow, shared, recompute=again, layers=layers, keep_gradients=keep_gradients, accumulate=accumulate)
+        records[key] = made
         if block.repeat > 1 and made.out.requires_grad != flow.requires_grad:
-            queue.insert(0, replace(block, repeat=block.repeat - 1))
+            queue.insert(0, Unit(replace(block, repeat=block.repeat - 1), again, layers))
             block = replace(block, repeat=1)
         flow, shared = made.out, shared | made.shared
         if block.role == "embedding" and job.run.recompute == "full" and settings.training and not flow.requires_grad:
             # Checkpointed layers need an input that takes a gradient: PEFT and Trainer call enable_input_require_grads.
             leaf = flow = replace(flow, requires_grad=True)
         kept |= made.keeps
-        parts.append(Part(block, made, shards_of(block, settings)))
-    return Plan(tuple(parts), settings, ids, frozenset(kept), leaf)
+        parts.append(Part(block, made, shards_of(block, settings, layers)))
+    return Plan(tuple(parts), settings, ids, frozenset(kept), leaf, arrival, sends)
 
 
-def shards_of(block: Block, settings: Settings) -> tuple[Shard, ...]:
-    """The parameters of one repetition of a block, as this rank holds them."""
+def shards_of(block: Block, settings: Settings, layers: int = 1) -> tuple[Shard, ...]:
+    """The parameters of one repetition of a block, as this rank holds them; a repetition may be a unit of several layers."""
     takes: Callable[[str], bool] = settings.trainable or (lambda path: True)
-    return tuple(_shard(path, weight, settings, takes) for path, weight in block.module.weights(f"{block.path}/"))
+    paths = [f"{block.path}/"] if layers == 1 else [f"{block.path}/{j}/" for j in range(layers)]
+    return tuple(_shard(path, weight, settings, takes) for prefix in paths for path, weight in block.module.weights(prefix))
 
 
 def _shard(path: str, weight: Weight, settings: Settings, takes: Callable[[str], bool]) -> Shard:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from memcalc.engine.degrees import check_degrees
 from memcalc.errors import InputError, ShardingError, UnknownNameError
 from memcalc.specs.job import Job, Mesh
-from memcalc.specs.model import ModelSpec
 from memcalc.specs.run import Run
 
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "sgd")
@@ -34,7 +34,7 @@ def resolve(run: Run) -> Job:
         assumptions.append(f"seq_len {seq_len}")
     engine, zero = engine_of(run)
     mesh = mesh_of(run)
-    check_degrees(model, mesh)
+    assumptions += check_degrees(run, model, mesh)
     if zero > 0 and mesh.dp * mesh.cp == 1:
         notes.append(f"ZeRO-{zero} over one data-parallel rank shards nothing: give more ranks with --dp or --gpus")
     return Job(
@@ -75,15 +75,3 @@ def mesh_of(run: Run) -> Mesh:
     if gpus is not None and dp * inner != gpus:
         raise ShardingError(f"dp {dp} * tp {s.tp} * pp {s.pp} * cp {s.cp} = {dp * inner}, not the {gpus} gpus", where="hardware.gpus")
     return Mesh(dp=dp, tp=s.tp, pp=s.pp, vpp=s.vpp, cp=s.cp, ep=s.ep, etp=s.etp or s.tp, sp=s.sp, dp_replicate=s.dp_replicate)
-
-
-def check_degrees(model: ModelSpec, mesh: Mesh) -> None:
-    """Heads and KV heads divide over tensor-parallel ranks."""
-    for what, count in (("attention heads", model.num_heads), ("KV heads", model.num_kv_heads)):
-        if count and count % mesh.tp:
-            able = [d for d in range(1, count + 1) if count % d == 0]
-            near = sorted(able, key=lambda d: abs(d - mesh.tp))[:2]
-            raise ShardingError(
-                f"{model.name} has {count} {what}, which tp {mesh.tp} does not divide; the nearest that do: {', '.join(map(str, sorted(near)))}",
-                where="sharding.tp",
-            )

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from memcalc.engine.blocks import STREAM, Flow
-from memcalc.engine.plan import Part, Plan
+from memcalc.engine.blocks import STREAM, STREAM_GRADIENT, Flow
+from memcalc.engine.plan import Arrival, Part, Plan
 from memcalc.engine.strategies import Strategy
 from memcalc.engine.walk import Reason, Walk
 from memcalc.tape.tensor import numel
 from memcalc.units import DTYPE_BYTES
+
+RECEIVED = "activations/received hidden_states"
 
 
 def num_bytes(flow: Flow) -> Any:
@@ -51,15 +53,16 @@ def infer(walk: Walk, plan: Plan, strategy: Strategy) -> None:
     walk.instant("load")
     with walk.window("prefill"):
         forward(walk, plan, strategy)
-    walk.free("batch/input_ids", num_bytes(plan.ids))
+    if plan.arrival is None:
+        walk.free("batch/input_ids", num_bytes(plan.ids))
     walk.instant("decode")
 
 
 def forward(walk: Walk, plan: Plan, strategy: Strategy) -> None:
     """All blocks forward; the model's own local variables live until its last norm, autocast's casts and the logits until the loss."""
-    walk.alloc("batch/input_ids", num_bytes(plan.ids), Reason("micro_batch * seq_len * 8"))
+    parts, stream = plan.parts, _Stream(walk, plan, drops_sent=strategy.drops_sent)
+    stream.begin()
     strategy.begin_forward(walk)
-    parts, stream = plan.parts, _Stream(walk, plan)
     for part in parts:
 
         def body(i: int, part: Part = part) -> None:
@@ -69,6 +72,7 @@ def forward(walk: Walk, plan: Plan, strategy: Strategy) -> None:
         times(walk, strategy, part, body)
     for part in parts:
         walk.repeat(part.block.repeat, lambda i, part=part: walk.apply(part.profile.release))  # type: ignore[misc]
+    stream.end()
     strategy.end_forward(walk)
 
 
@@ -83,6 +87,8 @@ def times(walk: Walk, strategy: Strategy, part: Part, body: Callable[[int], None
 
 def backward(walk: Walk, plan: Plan, strategy: Strategy) -> None:
     """All blocks back."""
+    if plan.sends:
+        walk.alloc(STREAM_GRADIENT, num_bytes(plan.parts[-1].profile.out), Reason("gradient of the hidden states, from the next pipeline stage"))
     strategy.begin_backward(walk)
     for part in reversed(plan.parts):
         if part.block.role == "embedding":
@@ -91,17 +97,47 @@ def backward(walk: Walk, plan: Plan, strategy: Strategy) -> None:
         times(walk, strategy, part, lambda i, part=part: strategy.backward(walk, part, i))  # type: ignore[misc]
     if plan.leaf is not None:
         walk.alloc("activations/inputs_embeds", num_bytes(plan.leaf), Reason("the embedding's output, made a leaf by enable_input_require_grads"))
+    if plan.sends and not strategy.drops_sent:
+        walk.free(STREAM, num_bytes(plan.parts[-1].profile.out))
+    if plan.arrival is not None:
+        _depart(walk, plan, plan.arrival)
     strategy.end_backward(walk)
 
 
-class _Stream:
-    """Locals of the model's own forward: the embedding's output and the shared tensors nobody saves, until the last part before the head is through."""
+def _depart(walk: Walk, plan: Plan, arrival: Arrival) -> None:
+    """The end of a stage's backward pass: the gradient of what it received is sent, and what it received is let go."""
+    for name in plan.kept:
+        _drop(walk, plan, name)
+    walk.free(STREAM_GRADIENT, num_bytes(arrival.hidden))
+    if plan.parts[0].profile.frees_input:
+        walk.free(RECEIVED, num_bytes(arrival.hidden))
 
-    def __init__(self, walk: Walk, plan: Plan) -> None:
-        self.walk, self.plan = walk, plan
+
+class _Stream:
+    """Locals of the model's own forward: the embedding's output and the shared tensors nobody saves, until the last part before the head is through.
+
+    A pipeline stage makes the shared tensors for itself, and holds the hidden states that it received until it has sent their gradient.
+    """
+
+    def __init__(self, walk: Walk, plan: Plan, *, drops_sent: bool) -> None:
+        self.walk, self.plan, self.drops_sent = walk, plan, drops_sent
         self.held: Flow | None = None
         self.embeds: Flow | None = None
         self.last = next((part for part in reversed(plan.parts) if part.block.role != "head"), None)
+
+    def begin(self) -> None:
+        arrival = self.plan.arrival
+        if arrival is None:
+            self.walk.alloc("batch/input_ids", num_bytes(self.plan.ids), Reason("micro_batch * seq_len * 8"))
+            return
+        self.walk.alloc(STREAM, num_bytes(arrival.hidden), Reason("hidden states, from the pipeline stage before"))
+        for name, flow in arrival.shared.items():
+            self.walk.alloc(f"activations/{name}", num_bytes(flow), Reason("made by each pipeline stage for itself"))
+        self.held = arrival.hidden
+
+    def end(self) -> None:
+        if self.plan.sends and self.drops_sent:
+            self.walk.free(STREAM, num_bytes(self.plan.parts[-1].profile.out))
 
     def after(self, part: Part, i: int) -> None:
         role = part.block.role
@@ -109,25 +145,34 @@ class _Stream:
             self.held = part.profile.out if part.profile.holds_output else None
         elif self.held is not None:
             if part.profile.frees_input:
-                self.walk.alloc("activations/inputs_embeds", num_bytes(self.held), Reason("the embedding's output, held by the model's forward"))
-                self.embeds = self.held
+                self._hold(self.held)
             self.held = None
         if part is self.last and i == part.block.repeat - 1:
             self._let_go()
 
+    def _hold(self, held: Flow) -> None:
+        if self.plan.arrival is not None:
+            self.walk.alloc(RECEIVED, num_bytes(held), Reason("what the stage before sent, held by the schedule"))
+            return
+        self.walk.alloc("activations/inputs_embeds", num_bytes(held), Reason("the embedding's output, held by the model's forward"))
+        self.embeds = held
+
     def _let_go(self) -> None:
         if self.embeds is not None:
             self.walk.free("activations/inputs_embeds", num_bytes(self.embeds))
-        for made in self.plan.parts:
-            for name in made.profile.shared:
-                if name not in self.plan.kept:
-                    _drop(self.walk, self.plan, name)
+        for name in _shared(self.plan):
+            if name not in self.plan.kept:
+                _drop(self.walk, self.plan, name)
+
+
+def _shared(plan: Plan) -> dict[str, Flow]:
+    """What is made once for all layers, by the embedding or by the stage itself."""
+    made = {name: flow for part in plan.parts for name, flow in part.profile.shared.items()}
+    return made if plan.arrival is None else {**plan.arrival.shared, **made}
 
 
 def _drop(walk: Walk, plan: Plan, name: str) -> None:
-    for part in plan.parts:
-        if name in part.profile.shared:
-            walk.free(f"activations/{name}", num_bytes(part.profile.shared[name]))
+    walk.free(f"activations/{name}", num_bytes(_shared(plan)[name]))
 
 
 __all__ = ["STREAM", "backward", "forward", "num_bytes", "train"]

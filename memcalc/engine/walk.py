@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from memcalc.tape.span import Span, maximum
 from memcalc.tape.tensor import Record
@@ -62,6 +62,14 @@ class Walk:
         if reason is not None:
             self.reasons[path] = reason
         self._look(num_bytes, {path: num_bytes} if self.detailed else {})
+
+    def add(self, by_path: dict[str, int], total: Any, times: int) -> None:
+        """So many times the bytes of these paths are born (or die, where `times` is negative)."""
+        self.total = self.total + total * times
+        if self.detailed:
+            for path, n in by_path.items():
+                self._add_path(path, n * times)
+        self._look(0, {})
 
     def apply(self, span: Span) -> None:
         """A recorded stretch happens."""
@@ -128,3 +136,17 @@ class Walk:
     @staticmethod
     def _kept(paths: dict[str, int]) -> dict[str, int]:
         return {path: n for path, n in paths.items() if n}
+
+
+class Walked(NamedTuple):
+    """One kind of rank, gone through its step.
+
+    Attributes:
+        rank: its coordinates.
+        num_ranks: how many there are of it.
+        walk: with its readings.
+    """
+
+    rank: dict[str, int]
+    num_ranks: Any
+    walk: Walk

@@ -74,6 +74,17 @@ class ShardingSpec(Spec):
         "TRANSFORMER_BASED_WRAP", description="fsdp1: NO_WRAP makes the whole model one unit"
     )
     gradient_as_bucket_view: bool = Field(False, description="ddp: gradients are views of the buckets")
+    pp_schedule: Literal["gpipe", "1f1b", "interleaved", "zero_bubble"] | None = Field(
+        None, description="order of micro-batches in a pipeline; by default 1f1b, interleaved with vpp"
+    )
+    decoder_first_pipeline_num_layers: Count | None = Field(None, description="layers of the first pipeline stage, where it is not like the others")
+    decoder_last_pipeline_num_layers: Count | None = Field(None, description="layers of the last pipeline stage, where it is not like the others")
+    account_for_embedding_in_pipeline_split: bool = Field(False, description="the embedding stands for a layer when layers are spread over stages")
+    account_for_loss_in_pipeline_split: bool = Field(False, description="the loss stands for a layer when layers are spread over stages")
+    cp_comm_type: Literal["p2p", "all_gather", "a2a"] = Field(
+        "p2p", description="how context-parallel ranks exchange keys and values: in a ring, gathered, or heads for sequence (Ulysses)"
+    )
+    pipeline_model_parallel_layout: str | None = Field(None, description="Megatron's layout of the pipeline: Et*3|(tt|)*29m|L")
     bucket_cap_mb: Annotated[float, Field(gt=0)] = Field(25, description="ddp: size of a bucket in MiB")
 
 
@@ -117,6 +128,8 @@ class Run(Spec):
     optimizer_foreach: bool | None = Field(None, description="multi-tensor step, where the optimizer's default is not wanted")
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="of sgd")
     recompute: Recompute = Field("none", description="activation checkpointing")
+    recompute_method: Literal["uniform", "block"] | None = Field(None, description="full recomputation of every n layers as one, or of the first n")
+    recompute_num_layers: Count | None = Field(None, description="the n of recompute_method")
     loss: Loss = Field("cross_entropy", description="how the loss is computed")
     sharding: ShardingSpec = Field(ShardingSpec.model_construct(), description="how the job is spread over cards")
     lora: LoraSpec | None = Field(None, description="low-rank adapters on a frozen model")

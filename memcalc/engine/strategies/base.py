@@ -26,6 +26,8 @@ class Strategy:
     """Whether all but the first and last of a run of equal blocks change memory alike, so that those between need not be walked through."""
     accumulates_whole = True
     """Whether a further micro-batch finds whole gradients there, so that each new one is added where it arises and dropped."""
+    drops_sent = False
+    """Whether a pipeline stage lets go of its output once it is sent (Megatron-core's ``deallocate_pipeline_outputs``)."""
 
     @classmethod
     def settings(cls, job: Job, settings: Settings) -> Settings:

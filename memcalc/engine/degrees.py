@@ -1,0 +1,80 @@
+"""Which degrees can be: heads, experts, layers and sequence divide over the ranks that share them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from memcalc.engine.ranks import layers_of
+from memcalc.errors import ShardingError
+from memcalc.specs.job import Mesh
+from memcalc.specs.model import ModelSpec
+from memcalc.specs.run import Run
+
+
+def check_degrees(run: Run, model: ModelSpec, mesh: Mesh) -> list[str]:
+    """What had to be assumed so that the degrees go together, in words.
+
+    Raises:
+        ShardingError: they cannot; the message names the nearest that can.
+    """
+    check_heads(run, model, mesh)
+    check_experts(model, mesh)
+    check_sequence(run, model, mesh)
+    if mesh.pp == 1 and mesh.vpp == 1:
+        return []
+    if mesh.pp == 1:
+        raise ShardingError(f"vpp {mesh.vpp} cuts pipeline stages into chunks, and pp is 1; with vpp, pp can be 2 or more", where="sharding.vpp")
+    _, note = layers_of(run.sharding, model, mesh)
+    full = [] if "grad_accum" in run.model_fields_set else [f"enough micro-batches to fill the pipeline of {mesh.pp} stages (say how many with grad_accum)"]
+    return [*full, *([note] if note else [])]
+
+
+def check_heads(run: Run, model: ModelSpec, mesh: Mesh) -> None:
+    """Heads divide over tensor-parallel ranks. So do KV heads, but Megatron-core's ranks may share one (attention.py, get_query_key_value_tensors)."""
+    where = "sharding.tp"
+    if model.num_heads and model.num_heads % mesh.tp:
+        raise ShardingError(f"{model.name} has {model.num_heads} attention heads, {_not_dividing('tp', mesh.tp, model.num_heads)}", where=where)
+    groups = model.num_kv_heads
+    if groups and groups % mesh.tp and (run.code != "megatron" or mesh.tp % groups):
+        raise ShardingError(f"{model.name} has {groups} KV heads, {_not_dividing('tp', mesh.tp, groups)}", where=where)
+
+
+def check_experts(model: ModelSpec, mesh: Mesh) -> None:
+    """Experts divide over expert-parallel ranks, and those over the ranks of a stage."""
+    if mesh.ep == 1:
+        return
+    count = num_experts(model)
+    if not count:
+        raise ShardingError(f"{model.name} has no experts for ep {mesh.ep} to spread; ep can be 1", where="sharding.ep")
+    if count % mesh.ep:
+        raise ShardingError(f"{model.name} has {count} experts, {_not_dividing('ep', mesh.ep, count)}", where="sharding.ep")
+    ranks = mesh.world // mesh.pp
+    if ranks % (mesh.ep * mesh.etp):
+        able = [d for d in _divisors(count) if not ranks % (d * mesh.etp)]
+        hint = f"the nearest that can be: {_near(able, mesh.ep)}" if able else f"etp {mesh.etp} itself does not divide them"
+        raise ShardingError(f"ep {mesh.ep} * etp {mesh.etp} does not divide the {ranks} ranks of a pipeline stage; {hint}", where="sharding.ep")
+
+
+def num_experts(model: ModelSpec) -> int:
+    """Routed experts of a layer, the most there are; 0 for a dense model."""
+    return max((weight.shape[i].size for _, weight, _ in model.weights() for kind, i in weight.cuts if kind == "expert"), default=0)
+
+
+def check_sequence(run: Run, model: ModelSpec, mesh: Mesh) -> None:
+    """A Ulysses group exchanges sequence for heads, so the heads of a tensor-parallel rank divide over it."""
+    if mesh.cp > 1 and run.sharding.cp_comm_type == "a2a":
+        heads = model.num_heads // mesh.tp
+        if heads % mesh.cp:
+            raise ShardingError(f"{heads} heads are on each rank, {_not_dividing('cp', mesh.cp, heads)} with cp_comm_type a2a", where="sharding.cp")
+
+
+def _divisors(count: int) -> list[int]:
+    return [d for d in range(1, count + 1) if count % d == 0]
+
+
+def _near(able: Iterable[int], degree: int) -> str:
+    return ", ".join(map(str, sorted(sorted(able, key=lambda d: abs(d - degree))[:2])))
+
+
+def _not_dividing(what: str, degree: int, count: int) -> str:
+    return f"which {what} {degree} does not divide; the nearest that do: {_near(_divisors(count), degree)}"

@@ -1,0 +1,219 @@
+"""A pipeline: every stage through its step, with as many micro-batches in flight as the schedule puts there.
+
+A micro-batch in flight is what its forward pass has saved. It is the same for every micro-batch, so one is recorded and the others are
+multiples of it; the walk itself goes through the turns at which most is alive: one forward pass, and one backward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from memcalc.code.context import Settings
+from memcalc.engine import step
+from memcalc.engine.plan import Arrival, Plan, Records, make_plan, settings_of
+from memcalc.engine.ranks import Stage, num_micro_batches, stages_of
+from memcalc.engine.schedule import Schedule, Turn, turns
+from memcalc.engine.strategies import Strategy, strategy_for
+from memcalc.engine.walk import Reason, Walk, Walked
+from memcalc.specs.job import Job
+
+IN_FLIGHT = ("activations/", "batch/")
+"""What each micro-batch has of its own; everything else that a forward pass leaves is there once."""
+
+
+def schedule_of(job: Job) -> Schedule:
+    """The schedule asked for: one forward, one backward by default, interleaved where a rank holds several model chunks."""
+    asked: Schedule | None = job.run.sharding.pp_schedule
+    return asked or ("1f1b" if job.mesh.vpp == 1 else "interleaved")
+
+
+def walk_stages(job: Job, *, detailed: bool = True) -> list[Walked]:
+    """Every pipeline stage through its step, in order.
+
+    Raises:
+        ShardingError: the layers cannot be spread over the stages.
+    """
+    recorder = _Recorder(job, detailed)
+    return [Walked({"pp": stage.index}, job.mesh.world // job.mesh.pp, _walk_stage(job, stage, recorder)) for stage in stages_of(job)]
+
+
+@dataclass
+class _Recorder:
+    """Makes the plans of model chunks, recording equal blocks once, and knows what one micro-batch of each leaves and needs."""
+
+    job: Job
+    detailed: bool
+    records: Records = field(default_factory=dict)
+    trials: dict[tuple[Any, ...], _Trial] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.strategy = strategy_for(self.job)
+        self.settings: Settings = self.strategy.settings(self.job, settings_of(self.job))
+        self._arrival: Arrival | None = None
+
+    def plan(self, stage: Stage, chunk: int, *, accumulate: bool) -> Plan:
+        """The plan of one model chunk."""
+        begins, ends = stage.is_first and chunk == 0, stage.is_last and chunk == len(stage.chunks) - 1
+        plan = make_plan(
+            self.job,
+            stage.chunks[chunk],
+            self.settings,
+            keep_gradients=self.strategy.keep_gradients,
+            accumulate=accumulate and self.strategy.accumulates_whole,
+            arrival=None if begins else self.arrival(accumulate=accumulate),
+            sends=not ends,
+            records=self.records,
+        )
+        if begins and plan.parts:
+            self._arrival = self._arrival or plan.leaves()
+        return plan
+
+    def arrival(self, *, accumulate: bool) -> Arrival:
+        """What a stage after the first begins with."""
+        if self._arrival is None:
+            raise AssertionError("stages are walked in order, and the first holds the embedding")
+        return self._arrival
+
+    def trial(self, plan: Plan, strategy: Strategy) -> _Trial:
+        """What one micro-batch of a chunk leaves and needs."""
+        key = (*((id(part.profile), part.block.repeat) for part in plan.parts), plan.arrival is None, plan.sends)
+        found = self.trials.get(key)
+        if found is None:
+            found = self.trials[key] = _try(plan, strategy, detailed=self.detailed)
+        return found
+
+
+@dataclass
+class _Trial:
+    """One micro-batch of a chunk for itself.
+
+    Attributes:
+        saved: bytes that its forward pass leaves in flight.
+        by_path: the same by path.
+        forward, backward: the most above their beginning.
+        reasons: why, by path.
+    """
+
+    saved: Any
+    by_path: dict[str, int]
+    forward: Any
+    backward: Any
+    reasons: dict[str, Reason]
+
+
+def _try(plan: Plan, strategy: Strategy, *, detailed: bool) -> _Trial:
+    walk = Walk(detailed=detailed)
+    with walk.window("forward"):
+        step.forward(walk, plan, strategy)
+    by_path = {path: n for path, n in walk.by_path.items() if path.startswith(IN_FLIGHT) and n}
+    saved = sum(by_path.values()) if detailed else walk.total
+    before = walk.total
+    with walk.window("backward"):
+        step.backward(walk, plan, strategy)
+    return _Trial(saved, by_path, walk.instants["forward"].total, walk.instants["backward"].total - before, walk.reasons)
+
+
+def _walk_stage(job: Job, stage: Stage, recorder: _Recorder) -> Walk:
+    """One stage through its step."""
+    micro_batches, chunks = num_micro_batches(job), range(len(stage.chunks))
+    plans = {False: [recorder.plan(stage, c, accumulate=False) for c in chunks]} if micro_batches == 1 else {}
+    plans[True] = plans.get(False) or [recorder.plan(stage, c, accumulate=True) for c in chunks]
+    walk = Walk(detailed=recorder.detailed)
+    strategy = recorder.strategy(job, merged(plans[True]))
+    if job.run.task == "inference":
+        step.infer(walk, merged(plans[True]), strategy)
+        return walk
+
+    all_turns = _undominated(turns(schedule_of(job), stages=job.mesh.pp, stage=stage.index, chunks=len(stage.chunks), micro_batches=micro_batches))
+    if any(turn.first for turn in all_turns) and False not in plans:
+        plans[False] = [recorder.plan(stage, c, accumulate=False) for c in chunks]
+    trials = {acc: [recorder.trial(p, recorder.strategy(job, merged(plans[acc]))) for p in plans[acc]] for acc in plans}
+    gradients = Walk(detailed=recorder.detailed)
+    strategy.accumulated(gradients)
+
+    def most(*, forward: bool) -> Turn:
+        """The turn at which most is alive; by the number in flight where sizes are arrays."""
+        able = [t for t in all_turns if t.forward == forward]
+        if not recorder.detailed:
+            return max(able, key=lambda t: (sum(t.in_flight), t.accumulated))
+        return max(able, key=_alive(trials, gradients.total))
+
+    ahead, back = most(forward=True), most(forward=False)
+    strategy.resident(walk)
+    walk.instant("start")
+    flying = _Flying(walk, trials[True])
+    if ahead.accumulated:
+        strategy.accumulated(walk)
+    flying.become(ahead.in_flight)
+    with walk.window("forward_peak"):
+        step.forward(walk, plans[True][ahead.chunk], strategy)
+    flying.took_off(ahead.chunk)
+    walk.instant("forward_end")
+    if back.accumulated and not ahead.accumulated:
+        strategy.accumulated(walk)
+    flying.become(back.in_flight)
+    with walk.window("backward_peak"):
+        step.backward(walk, plans[not back.first][back.chunk], strategy)
+    flying.landed(back.chunk)
+    flying.become((0,) * len(chunks))
+    if not back.accumulated and micro_batches * len(chunks) > 1 and recorder.detailed:
+        for path in [p for p in walk.by_path if p.startswith("gradients/")]:
+            walk.free(path)
+        strategy.accumulated(walk)
+    with walk.window("optimizer_step"):
+        strategy.step(walk)
+    return walk
+
+
+def _undominated(found: tuple[Turn, ...]) -> list[Turn]:
+    """Without the turns that come again when gradients are there, too."""
+    again = {turn[:3] for turn in found if turn.accumulated}
+    return [turn for turn in found if turn.accumulated or turn[:3] not in again]
+
+
+def _alive(trials: dict[bool, list[_Trial]], gradients: Any) -> Callable[[Turn], Any]:
+    """The most alive in a turn, by trial."""
+
+    def total(turn: Turn) -> Any:
+        flying = sum(n * trial.saved for n, trial in zip(turn.in_flight, trials[True], strict=True))
+        own = trials[not turn.first][turn.chunk]
+        return flying + (own.forward if turn.forward else own.backward) + (gradients if turn.accumulated else 0)
+
+    return total
+
+
+class _Flying:
+    """The micro-batches in flight, by chunk, as bytes on a walk."""
+
+    def __init__(self, walk: Walk, trials: list[_Trial]) -> None:
+        self.walk, self.trials = walk, trials
+        self.counts = [0] * len(trials)
+        for trial in trials:
+            walk.reasons |= trial.reasons
+
+    def become(self, counts: tuple[int, ...]) -> None:
+        """Add or drop so many that these are in flight."""
+        for c, trial in enumerate(self.trials):
+            change = counts[c] - self.counts[c]
+            if change:
+                self.walk.add(trial.by_path, trial.saved, change)
+            self.counts[c] = counts[c]
+
+    def took_off(self, chunk: int) -> None:
+        """The walk itself has run one forward."""
+        self.counts[chunk] += 1
+
+    def landed(self, chunk: int) -> None:
+        """The walk itself has run one back."""
+        self.counts[chunk] -= 1
+
+
+def merged(plans: list[Plan]) -> Plan:
+    """The plan of a whole rank: the chunks' parts one after the other."""
+    first, last = plans[0], plans[-1]
+    if len(plans) == 1:
+        return first
+    parts = tuple(part for plan in plans for part in plan.parts)
+    return Plan(parts, first.settings, first.ids, frozenset().union(*(p.kept for p in plans)), first.leaf, first.arrival, last.sends)

@@ -1,0 +1,48 @@
+"""Degrees that cannot be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from memcalc.engine.degrees import check_degrees
+from memcalc.engine.resolve import mesh_of
+from memcalc.errors import ShardingError
+from memcalc.specs.read import read_run
+from tests.engine.toy import llama
+
+
+def check(**keys: Any) -> list[str]:
+    """Eight layers, eight heads, four KV heads."""
+    run = read_run({"model": "toy"}, **keys)
+    return check_degrees(run, llama(), mesh_of(run))
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"tp": 3}, r"sharding.tp: toy has 8 attention heads, which tp 3 does not divide; the nearest that do: 2, 4"),
+        ({"tp": 8}, r"sharding.tp: toy has 4 KV heads, which tp 8 does not divide; the nearest that do: 2, 4"),
+        ({"ep": 2}, r"sharding.ep: toy has no experts for ep 2 to spread; ep can be 1"),
+        ({"pp": 9}, r"sharding.pp: toy has 8 layers, too few for pp 9; the most stages it can have is 8"),
+        ({"pp": 2, "vpp": 3}, r"sharding.vpp: 8 layers do not divide over pp 2 \* vpp 3 = 6 pieces; vpp can be 1, 2, 4"),
+        ({"vpp": 2}, r"sharding.vpp: vpp 2 cuts pipeline stages into chunks, and pp is 1"),
+        ({"cp": 3, "cp_comm_type": "a2a"}, r"sharding.cp: 8 heads are on each rank, which cp 3 does not divide; the nearest that do: 2, 4"),
+    ],
+)
+def test_the_error_names_what_can_be(keys: dict[str, Any], message: str) -> None:
+    """One line with the place, the reason and the nearest degrees."""
+    with pytest.raises(ShardingError, match=message):
+        check(**keys)
+
+
+def test_megatron_ranks_share_a_kv_head() -> None:
+    """More tensor-parallel ranks than KV heads are fine there, as long as they divide evenly."""
+    assert check(tp=8, code="megatron") == []
+
+
+def test_what_was_assumed_is_said() -> None:
+    """An open number of micro-batches, and layers that do not divide."""
+    assert len(check(pp=3)) == 2
+    assert check(pp=4, grad_accum=8) == []

@@ -1,0 +1,95 @@
+"""``memcalc estimate``: what a job needs, on every rank, at every instant of its step."""
+
+from __future__ import annotations
+
+from memcalc.cli.shell.command import Command, Given, Option
+from memcalc.cli.shell.errors import DOES_NOT_FIT, FITS
+from memcalc.cli.shell.output import OUT_FILE, QUIET, Sink, format_option, sink
+from memcalc.cli.shell.runs import MODEL, run_of, run_options
+from memcalc.engine.result import Estimate
+from memcalc.units import parse_bytes
+
+LIMIT = Option("limit", "exit 1 when the most loaded card needs more than this (75GiB, 80GB)", metavar="SIZE", group="Verdict")
+MARGIN = Option(
+    "margin",
+    "share of the card that should stay free; less is called tight, and exits 1 when this flag is given",
+    metavar="SHARE",
+    group="Verdict",
+    default="5%",
+)
+
+
+def options() -> tuple[Option, ...]:
+    """Flags of this command."""
+    return (
+        *run_options(),
+        LIMIT,
+        MARGIN,
+        format_option("table", "json", "markdown", "csv"),
+        Option("explain", "add each term's formula with its numbers put in, and its source"),
+        Option("ranks", "every kind of rank, not only the most loaded"),
+        OUT_FILE,
+        QUIET,
+    )
+
+
+def judged(estimate: Estimate, given: Given) -> Estimate:
+    """The estimate, held against the limit and margin of a command line."""
+    limit, margin = given.text("limit"), given.text("margin")
+    if limit is None and margin is None:
+        return estimate
+    from memcalc.whatif.limit import held_against, parse_margin
+
+    return held_against(
+        estimate,
+        limit_bytes=None if limit is None else parse_bytes(limit, where="--limit"),
+        margin=None if margin is None else parse_margin(margin, where="--margin"),
+    )
+
+
+def status(estimate: Estimate, given: Given) -> int:
+    """The exit status of an answer."""
+    verdict = estimate.verdict
+    broken = verdict is not None and (not verdict.fits or (verdict.tight and given.text("margin") is not None))
+    return DOES_NOT_FIT if broken else FITS
+
+
+def run(given: Given) -> int:
+    """Do it."""
+    from memcalc.engine.estimate import estimate
+
+    asked = run_of(given, model=given.arguments[0] if given.arguments else None)
+    answer = judged(estimate(asked), given)
+    out = sink(given)
+    out.write(written(answer, out, explain=given.on("explain"), ranks=given.on("ranks")))
+    return status(answer, given)
+
+
+def written(answer: Estimate, out: Sink, *, explain: bool, ranks: bool) -> str:
+    """The answer in the format that was asked for."""
+    if out.format == "json":
+        from memcalc.report.contract import as_json
+
+        return as_json(answer, ranks=ranks)
+    if out.format == "markdown":
+        from memcalc.report.tables import markdown
+
+        return markdown(answer, explain=explain, ranks=ranks)
+    if out.format == "csv":
+        from memcalc.report.tables import comma_separated
+
+        return comma_separated(answer, ranks=ranks)
+    from memcalc.report.style import Style
+    from memcalc.report.text import last_line, text
+
+    style = Style(out.width, out.colour)
+    return last_line(answer, style) if out.quiet else text(answer, style, explain=explain, ranks=ranks)
+
+
+COMMAND = Command(
+    run,
+    "What a job needs, on every rank, at every instant of its step.",
+    (MODEL,),
+    options,
+    example=("memcalc estimate llama-7b --tp 2 --zero 2 --gpus 4 --gpu a100-80g", "memcalc estimate --config run.yaml --format json"),
+)

@@ -1,0 +1,89 @@
+"""A command line to what was given. One small parser: typer's own import takes as long as the whole estimate may."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from memcalc.cli.shell.command import Command, Given, Option
+from memcalc.errors import InputError, UnknownNameError
+
+
+def parse(command: Command, name: str, argv: Sequence[str]) -> Given:
+    """What a command line gives a command.
+
+    ``--flag value``, ``--flag=value``, ``--switch``, ``--no-switch``, ``-o value``, underscores for dashes; after ``--`` all are arguments.
+
+    Raises:
+        InputError: a flag that there is not, a value that is missing or not among its choices, too many or too few arguments.
+    """
+    known = _by_name(command.options())
+    flags: dict[str, str | bool] = {}
+    arguments: list[str] = []
+    words = iter(argv)
+    for word in words:
+        if word == "--":
+            arguments.extend(words)
+        elif word.startswith("-") and len(word) > 1 and not word[1].isdigit():
+            option, value = _option(word, words, known)
+            before = flags.get(option.name)
+            joined = option.repeatable and isinstance(before, str) and isinstance(value, str)
+            flags[option.name] = f"{before},{value}" if joined else value
+        else:
+            arguments.append(word)
+    _check_arguments(command, name, arguments)
+    return Given(tuple(arguments), flags, name)
+
+
+def _by_name(options: Sequence[Option]) -> dict[str, Option]:
+    found = {}
+    for option in options:
+        found.update({f"--{name}": option for name in (option.name, *option.aliases)})
+        if option.short:
+            found[f"-{option.short}"] = option
+    return found
+
+
+def _option(word: str, words: Iterator[str], known: dict[str, Option]) -> tuple[Option, str | bool]:
+    flag, equals, attached = word.partition("=")
+    if flag.startswith("--"):
+        flag = flag.replace("_", "-").lower()
+    option, turned_off = known.get(flag), False
+    if option is None and flag.startswith("--no-"):
+        option = known.get(f"--{flag[5:]}")
+        turned_off = option is not None and option.negatable
+        option = option if turned_off else None
+    if option is None and not flag.startswith("--") and flag[:2] in known and not known[flag[:2]].is_switch:
+        option, flag, equals, attached = known[flag[:2]], flag[:2], "=", word[2:]
+    if option is None:
+        raise UnknownNameError("option", flag, {name for name in known if name.startswith("--")})
+    if option.is_switch:
+        return option, _switch(option, flag, attached if equals else None, turned_off=turned_off)
+    if not equals:
+        attached = next(words, "--")
+        if attached.startswith("--"):
+            raise InputError(f"needs a value{_accepted(option)}", where=flag)
+    if option.choices and attached not in option.choices:
+        raise InputError(f"{attached!r} is not known{_accepted(option)}", where=flag)
+    return option, attached
+
+
+def _switch(option: Option, flag: str, attached: str | None, *, turned_off: bool) -> bool:
+    if attached is None:
+        return not turned_off
+    value = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}.get(attached.lower())
+    if value is None or turned_off or (value is False and not option.negatable):
+        raise InputError(f"is a switch and takes no value {attached!r}", where=flag)
+    return value
+
+
+def _accepted(option: Option) -> str:
+    return f"; accepted: {', '.join(option.choices)}" if option.choices else ""
+
+
+def _check_arguments(command: Command, name: str, arguments: Sequence[str]) -> None:
+    required = [argument.name for argument in command.arguments if argument.required]
+    if len(arguments) < len(required):
+        raise InputError(f"{required[len(arguments)]} is missing; see `memcalc {name} --help`", where=name)
+    if len(arguments) > len(command.arguments) and not any(argument.many for argument in command.arguments):
+        extra = arguments[len(command.arguments)]
+        raise InputError(f"{extra!r} is one argument too many; see `memcalc {name} --help`", where=name)

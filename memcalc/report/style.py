@@ -1,0 +1,109 @@
+"""How text is dressed: one unit throughout, columns, bars, and colours where there is a terminal for them."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from memcalc.units import GiB, MiB
+
+BOLD, DIM, RED, GREEN, YELLOW, CYAN = "1", "2", "31", "32", "33", "36"
+EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+class Style(NamedTuple):
+    """Attributes: `width` of the page in columns; whether to use `colour`."""
+
+    width: int = 100
+    colour: bool = False
+
+    def paint(self, text: str, *codes: str) -> str:
+        """`text` in a colour, where there are colours."""
+        return f"\x1b[{';'.join(codes)}m{text}\x1b[0m" if self.colour and codes and text.strip() else text
+
+
+class Unit(NamedTuple):
+    """The unit of a whole report.
+
+    Attributes:
+        name: as it stands beside numbers.
+        bytes: how many it is.
+    """
+
+    name: str
+    bytes: int
+
+    def number(self, num_bytes: float) -> str:
+        """Two digits after the point.
+
+        >>> unit_for(5 * 2**30).number(3 * 2**29)
+        '1.50'
+        """
+        text = f"{num_bytes / self.bytes:,.2f}"
+        return "0.00" if text == "-0.00" else text
+
+    def signed(self, num_bytes: float) -> str:
+        """With its sign, which zero has not."""
+        text = self.number(num_bytes)
+        return text if text == "0.00" else text.replace("-", "−") if num_bytes < 0 else f"+{text}"
+
+    def full(self, num_bytes: float) -> str:
+        """With the unit."""
+        return f"{self.number(num_bytes)} {self.name}"
+
+    def visible(self, num_bytes: float) -> bool:
+        """Whether two digits show anything of it."""
+        return self.number(num_bytes) != "0.00"
+
+
+def unit_for(num_bytes: float) -> Unit:
+    """GiB, or MiB for what is below one GiB in all."""
+    return Unit("GiB", GiB) if num_bytes >= GiB else Unit("MiB", MiB)
+
+
+def bar(share: float, width: int) -> str:
+    """A share of one as a bar.
+
+    >>> bar(0.5, 4)
+    '██'
+    """
+    eighths = round(max(0.0, min(1.0, share)) * width * 8)
+    full, rest = divmod(eighths, 8)
+    return "█" * full + (EIGHTHS[rest] if rest else "")
+
+
+def display_width(text: str) -> int:
+    """Columns that a text takes on a terminal."""
+    return sum(0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def pad(text: str, width: int, *, right: bool = False) -> str:
+    """`text` filled to a width; numbers stand at the right."""
+    space = " " * max(0, width - display_width(text))
+    return space + text if right else text + space
+
+
+def shorten(text: str, width: int) -> str:
+    """`text` cut to a width, with a mark where it was."""
+    return text if display_width(text) <= width else text[: max(0, width - 1)] + "…"
+
+
+def wrap(text: str, width: int, *, indent: str = "") -> str:
+    """Lines of at most a width; those after the first are indented."""
+    lines, line = [], ""
+    for word in text.split(" "):
+        if line and display_width(line) + 1 + display_width(word) > width - len(indent):
+            lines.append(line)
+            line = word
+        else:
+            line = f"{line} {word}" if line else word
+    return f"\n{indent}".join([*lines, line])
+
+
+def columns(rows: Sequence[Sequence[str]], *, right: Sequence[bool] = (), gap: int = 2) -> list[str]:
+    """Rows of cells as lines; `right` says which columns hold numbers."""
+    count = max((len(row) for row in rows), default=0)
+    widths = [max((display_width(row[i]) for row in rows if i < len(row)), default=0) for i in range(count)]
+    at_right = [*right, *([False] * (count - len(right)))]
+    return [(" " * gap).join(pad(cell, widths[i], right=at_right[i]) for i, cell in enumerate(row)).rstrip() for row in rows]

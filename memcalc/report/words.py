@@ -1,0 +1,145 @@
+"""Phrases that every form of a report shares: what was asked, the peak, the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from memcalc.engine.result import Estimate, RankEstimate, Verdict
+from memcalc.report.style import Unit, unit_for
+from memcalc.specs.fields import run_keys
+
+ALWAYS = ("model", "task", "code", "attention", "micro_batch", "seq_len", "dtype", "optimizer", "recompute")
+"""Keys that the first lines name whatever their value."""
+
+DEGREES = ("dp", "tp", "pp", "cp", "ep")
+
+FITS, TIGHT, DOES_NOT_FIT = "fits", "tight", "does not fit"
+
+
+def count(number: int) -> str:
+    """A number of parameters as people say it.
+
+    >>> count(6_738_415_616), count(124_439_808), count(512)
+    ('6.74 B', '124.44 M', '512')
+    """
+    for size, name in ((10**12, "T"), (10**9, "B"), (10**6, "M")):
+        if number >= size:
+            return f"{number / size:.2f} {name}"
+    return f"{number:,}"
+
+
+def unit_of(estimate: Estimate) -> Unit:
+    """The unit of a whole report."""
+    return unit_for(estimate.most_loaded.device_bytes)
+
+
+def instant(name: str) -> str:
+    """``backward_peak`` → ``backward peak``."""
+    return name.replace("_", " ")
+
+
+def model_line(estimate: Estimate) -> str:
+    """The model and its size."""
+    model = estimate.model
+    parts = [f"{count(model.total_params)} parameters"]
+    if model.active_params != model.total_params:
+        parts.append(f"{count(model.active_params)} active per token")
+    if 0 < model.trainable_params < model.total_params:
+        parts.append(f"{count(model.trainable_params)} trainable ({model.trainable_params / model.total_params:.2%})")
+    return f"{model.name} ({', '.join([model.model_type, *parts])})"
+
+
+def job_line(asked: Mapping[str, Any]) -> str:
+    """What the job does, all defaults that matter included."""
+    task = asked.get("task")
+    parts = [str(task), str(asked.get("dtype"))]
+    if task != "inference":
+        parts += [str(asked.get("optimizer")), f"recompute {asked.get('recompute')}"]
+    code = f"{asked.get('attention')} attention, {asked.get('code')} code"
+    return f"{', '.join(parts)} · micro_batch {asked.get('micro_batch')} × seq_len {asked.get('seq_len')} · {code}"
+
+
+def cards_line(estimate: Estimate) -> str:
+    """The cards and how the job is spread over them."""
+    asked = estimate.asked
+    sharding, gpu = asked.get("sharding", {}), asked.get("hardware", {}).get("gpu")
+    gpu = estimate.verdict.gpu or gpu if estimate.verdict else gpu
+    gpus = asked.get("gpus", 1)
+    cards = f"{gpus} × {gpu}" if gpu else f"{gpus} GPU{'s' if gpus != 1 else ''}"
+    degrees = [f"{name} {sharding[name]}" for name in DEGREES if sharding.get(name, 1) != 1]
+    spread = f" = {' × '.join(degrees)}" if degrees else ""
+    return f"{cards}{spread}{_engine(sharding, gpus)}"
+
+
+def _engine(sharding: Mapping[str, Any], gpus: Any) -> str:
+    engine, zero = sharding.get("engine"), sharding.get("zero")
+    if not engine or (gpus == 1 and not zero):
+        return ""
+    return f" · {engine}{f' ZeRO-{zero}' if zero and engine in ('deepspeed', 'megatron') else ''}"
+
+
+def other_keys(asked: Mapping[str, Any]) -> list[str]:
+    """Keys with another value than their default that no line above names: ``grad_accum 8``."""
+    shown = {*ALWAYS, *(f"sharding.{name}" for name in (*DEGREES, "engine", "zero")), "hardware.gpu", "hardware.gpus"}
+    found = []
+    for leaf in run_keys().leaves():
+        value: Any = asked
+        for part in leaf.path:
+            value = value.get(part) if isinstance(value, Mapping) else None
+        section_given = len(leaf.path) > 1 and leaf.path[0] == "lora" and value is not None
+        if leaf.key not in shown and value is not None and (value != leaf.default or section_given):
+            found.append(f"{leaf.key} {_value(value)}")
+    return found
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, Mapping):
+        return "given"
+    return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
+
+
+def rank_name(rank: RankEstimate) -> str:
+    """``pp 3`` or what else tells the rank from others; empty where nothing does."""
+    return ", ".join(f"{name} {value}" for name, value in rank.rank.items())
+
+
+def rank_line(estimate: Estimate) -> str:
+    """Whose memory the table shows."""
+    rank, kinds = estimate.most_loaded, len(estimate.ranks)
+    total = sum(r.num_ranks for r in estimate.ranks)
+    if kinds == 1:
+        return "on the GPU" if total == 1 else f"on each of {total} GPUs, all alike"
+    alike = f"{rank.num_ranks} of {total} GPUs are" if rank.num_ranks > 1 else f"one of {total} GPUs is"
+    return f"on the most loaded of {kinds} kinds of rank, {rank_name(rank)} ({alike} so; --ranks shows all)"
+
+
+def peak_line(estimate: Estimate, unit: Unit) -> str:
+    """The peak: how much, when, and what stands on top of what is allocated."""
+    rank = estimate.most_loaded
+    parts = [f"{unit.full(rank.allocated_bytes)} allocated, in {instant(rank.peak.name)}"]
+    if unit.visible(rank.reserved_bytes - rank.allocated_bytes):
+        parts.append(f"{unit.full(rank.reserved_bytes)} reserved by the caching allocator")
+    if unit.visible(rank.device_bytes - rank.reserved_bytes):
+        parts.append(f"{unit.full(rank.device_bytes)} on the card, with context and libraries")
+    return "; ".join(parts)
+
+
+def state(verdict: Verdict) -> str:
+    """One of three words."""
+    return DOES_NOT_FIT if not verdict.fits else TIGHT if verdict.tight else FITS
+
+
+def verdict_line(verdict: Verdict) -> str:
+    """Whether it fits, with head-room and capacity."""
+    unit = unit_for(max(verdict.capacity_bytes, verdict.device_bytes))
+    what = verdict.gpu or "the limit"
+    head = f"{unit.full(verdict.device_bytes)} of {unit.full(verdict.capacity_bytes)}"
+    share = abs(verdict.headroom_bytes) / verdict.capacity_bytes if verdict.capacity_bytes else 0.0
+    room = f"{unit.full(abs(verdict.headroom_bytes))} ({share:.0%})"
+    if not verdict.fits:
+        return f"does not fit {what}: {head}, {room} too much"
+    tight = f", less than the margin of {verdict.margin:.0%}" if verdict.tight else ""
+    return f"{'fits' if not verdict.tight else 'tight on'} {what}: {head}, {room} to spare{tight}"

@@ -108,7 +108,7 @@ def profile(
     ctx.shared.pop("logits", None)
     release = sum_up(events[begin:])
 
-    keeps = frozenset(outside.values()) if again else _saved(ctx, outside, events)
+    keeps = frozenset(name for name in outside.values() if not name.startswith("unused ")) if again else _saved(ctx, outside, events)
     if not (settings.training and out.requires_grad):
         return Profile(forward, release, Span(), out, made, keeps, forward_steps, (), frees_input, ctx.holds_output)
     grad: list[Tensor | None] = [tape.input(out.shape, out.dtype, STREAM_GRADIENT)]
@@ -120,6 +120,7 @@ def profile(
             second = _run(ctx, block, inputs[0], layers)
         edge = (second.node, second.index) if second.node is not None else None
         del second
+        tape.recomputed = True
         tape.weight_casts.clear()
     tape.backward(edge, grad)
     inputs.clear()

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from memcalc.tape.tensor import Event, Record, Shape, Storage, Tensor
 
 Backward = Callable[..., "tuple[Tensor | None, ...]"]
+Finish = Callable[["list[Tensor | None]"], "list[Tensor | None]"]
 Edge: TypeAlias = "tuple[Node | Leaf, int] | None"
 
 
@@ -35,15 +36,24 @@ class Leaf:
 class Node:
     """One recorded operator: whom its gradients go to, what it saved, how it computes them."""
 
-    __slots__ = ("backward", "edges", "grads", "saved")
+    __slots__ = ("backward", "edges", "finish", "grads", "saved")
 
-    def __init__(self, edges: list[Edge], saved: tuple[Tensor, ...], backward: Backward, num_outputs: int) -> None:
-        self.edges, self.saved, self.backward = edges, saved, backward
+    def __init__(self, edges: list[Edge], saved: tuple[Tensor, ...], backward: Backward, num_outputs: int, finish: Finish | None = None) -> None:
+        self.edges, self.saved, self.backward, self.finish = edges, saved, backward, finish
         self.grads: list[Tensor | None] = [None] * num_outputs
 
-    def run(self) -> list[Tensor | None]:
-        """The gradients of the inputs; what came in and what was saved is let go, in this order."""
-        made = list(self.backward(tuple(edge is not None for edge in self.edges), *self._take(), *self.saved))
+    def run(self, *, recomputed: bool = False) -> list[Tensor | None]:
+        """The gradients of the inputs; what came in and what was saved is let go, in this order.
+
+        What was recomputed for this node alone goes first, before gradients are summed and cast.
+        """
+        grads = self._take()
+        made = list(self.backward(tuple(edge is not None for edge in self.edges), *grads, *self.saved))
+        if recomputed:
+            self.saved = ()
+        if self.finish is not None:
+            made = self.finish(made)
+        grads.clear()
         self.saved = ()
         return made
 
@@ -70,6 +80,8 @@ class Tape:
         self.keeps_gradients = keep_gradients and not accumulate
         self.autocast = autocast
         self.marks = marks
+        self.recomputed = False
+        """Saved tensors were made anew for backward, so that only the node that uses one refers to it."""
         self.shared: dict[str, Tensor] = {}
         self.weight_casts: dict[str, Tensor] = {}
         self._scope: list[str] = ["activations"]
@@ -133,7 +145,9 @@ class Tape:
         return y
 
     # ------------------------------------------------------------------ the graph
-    def record(self, outputs: Tensor | Sequence[Tensor], inputs: Sequence[Tensor], saves: Sequence[Tensor], backward: Backward) -> None:
+    def record(
+        self, outputs: Tensor | Sequence[Tensor], inputs: Sequence[Tensor], saves: Sequence[Tensor], backward: Backward, finish: Finish | None = None
+    ) -> None:
         """Put an operator that has just run into the graph.
 
         Args:
@@ -142,6 +156,8 @@ class Tape:
             saves: the tensors it keeps for backward.
             backward: ``backward(wants, *grads, *saves)`` returns a gradient or None for each input; ``wants`` says which inputs
                 need one. It allocates what the real one allocates, in its order.
+            finish: brings those gradients to the shapes and dtypes of the inputs, where `backward` leaves that to be done after
+                it (the engine's validate_outputs).
         """
         if not self.grad_enabled:
             return
@@ -149,7 +165,7 @@ class Tape:
         if not any(edges):
             return
         made = [outputs] if isinstance(outputs, Tensor) else outputs
-        node = Node(edges, tuple(saves), backward, len(made))
+        node = Node(edges, tuple(saves), backward, len(made), finish)
         for index, tensor in enumerate(made):
             tensor.node, tensor.index, tensor.requires_grad = node, index, True
         self.nodes.append(node)
@@ -184,7 +200,7 @@ class Tape:
             node = self.nodes.pop()
             if all(g is None for g in node.grads):
                 continue
-            made, edges = node.run(), node.edges
+            made, edges = node.run(recomputed=self.recomputed), node.edges
             del node
             for i, onward in sorted(enumerate(edges), key=_parameters_first):
                 self.deliver(onward, made, i)

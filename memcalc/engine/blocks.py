@@ -23,6 +23,10 @@ class Flow:
     dtype: str
     requires_grad: bool
 
+    def key(self) -> tuple[Any, ...]:
+        """What tells it from others; an array of sizes is told by its identity."""
+        return (*((a.name, a.size if isinstance(a.size, int) else id(a.size)) for a in self.shape), self.dtype, self.requires_grad)
+
 
 Steps = Sequence[tuple[Span, Record | None]]
 """Stretches, each with the mark that ends it."""

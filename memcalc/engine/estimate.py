@@ -52,13 +52,13 @@ def asked(job: Job) -> dict[str, Any]:
     return shown
 
 
-def walk_ranks(job: Job) -> list[Walked]:
-    """Every kind of rank through its step."""
+def walk_ranks(job: Job, *, detailed: bool = True) -> list[Walked]:
+    """Every kind of rank through its step; without details only totals are kept, and sizes may be arrays."""
     if job.mesh.pp > 1:
         from memcalc.engine.pipeline import walk_stages
 
-        return walk_stages(job)
-    return [Walked({"pp": 0}, job.mesh.world, walk_rank(job)[0])]
+        return walk_stages(job, detailed=detailed)
+    return [Walked({"pp": 0}, job.mesh.world, walk_rank(job, detailed=detailed)[0])]
 
 
 def rank_estimate(job: Job, walked: Walked) -> RankEstimate:

@@ -8,6 +8,7 @@ from typing import Any
 
 from memcalc.code.context import Settings
 from memcalc.components import Attention
+from memcalc.components.mla import LatentAttention
 from memcalc.engine.blocks import Flow, Profile, profile
 from memcalc.engine.recompute import Unit, units_of
 from memcalc.specs.job import Job
@@ -27,6 +28,7 @@ class Shard:
         trainable: whether it takes a gradient.
         is_expert: whether it belongs to routed experts.
         width: bytes of one element.
+        rows: size of the first axis, along which engines that cut each tensor cut it.
     """
 
     path: str
@@ -35,6 +37,7 @@ class Shard:
     trainable: bool
     is_expert: bool
     width: int = 2
+    rows: Any = 1
 
 
 @dataclass(frozen=True)
@@ -146,7 +149,7 @@ def settings_of(job: Job) -> Settings:
     run, mesh = job.run, job.mesh
     return Settings(
         code=run.code,
-        attention=run.attention,
+        attention=run.attention if run.attention in job.model.attentions else "eager",
         batch=job.micro_batch,
         seq=job.seq_len if isinstance(mesh.cp, int) and mesh.cp == 1 else job.seq_len // mesh.cp,
         dtype=run.dtype,
@@ -160,6 +163,7 @@ def settings_of(job: Job) -> Settings:
         etp=mesh.etp,
         cp=mesh.cp,
         windows=windows_of(job.model),
+        two_sided_windows=tuple(w for w in windows_of(job.model, causal=False) if w is not None),
         trainable=trainable_of(job),
     )
 
@@ -181,9 +185,9 @@ def num_trainable(job: Job) -> int:
     return sum(weight.num_params * copies for path, weight, copies in job.model.weights() if takes(path) and not weight.frozen)
 
 
-def windows_of(model: ModelSpec) -> tuple[int | None, ...]:
-    """The distinct windows of its causal attention layers."""
-    found = (m.window for block in model.blocks for m in components(block.module) if isinstance(m, Attention) and m.causal)
+def windows_of(model: ModelSpec, *, causal: bool = True) -> tuple[int | None, ...]:
+    """The distinct windows of its attention layers that hide later keys, or of those that do not."""
+    found = (m.window for block in model.blocks for m in components(block.module) if isinstance(m, (Attention, LatentAttention)) and m.causal == causal)
     return tuple(dict.fromkeys(found))
 
 
@@ -227,7 +231,7 @@ def make_plan(
     records = {} if records is None else records
     while queue:
         block, again, layers = queue.pop(0)
-        key = (id(block.module), block.path, flow, tuple(shared), again, layers, keep_gradients, accumulate)
+        key = (block.module, block.path, flow.key(), tuple((name, made.key()) for name, made in shared.items()), again, layers, keep_gradients, accumulate)
         made = records.get(key) or profile(block, settings, flow, shared, recompute=again, layers=layers, keep_gradients=keep_gradients, accumulate=accumulate)
         records[key] = made
         if block.repeat > 1 and made.out.requires_grad != flow.requires_grad:
@@ -251,4 +255,5 @@ def shards_of(block: Block, settings: Settings, layers: int = 1) -> tuple[Shard,
 
 def _shard(path: str, weight: Weight, settings: Settings, takes: Callable[[str], bool]) -> Shard:
     width = DTYPE_BYTES[weight.dtype or settings.dtype]
-    return Shard(path, numel(weight.local(settings.degrees)), 1, takes(path) and not weight.frozen, weight.is_expert, width)
+    shape = weight.local(settings.degrees)
+    return Shard(path, numel(shape), 1, takes(path) and not weight.frozen, weight.is_expert, width, shape[0].size if shape else 1)

@@ -1,0 +1,147 @@
+"""The same run over lists of values: every combination, the sizes of the batch in arrays.
+
+Combinations that differ only in ``micro_batch`` and ``seq_len`` have the same tensors with other sizes, so they are one walk over
+integer arrays; every other combination is a walk of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from memcalc.engine.estimate import walk_ranks
+from memcalc.engine.plan import windows_of
+from memcalc.engine.resolve import resolve
+from memcalc.errors import InputError
+from memcalc.specs.job import Job
+from memcalc.specs.run import Run
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Ints: TypeAlias = "NDArray[np.int64]"
+
+SIZES = ("micro_batch", "seq_len")
+"""Keys that may be arrays."""
+
+CHUNK = 1 << 14
+"""Combinations walked at once: some tens of arrays of this length are alive at a time."""
+
+
+@dataclass(frozen=True)
+class Points:
+    """Combinations that share all but the sizes of the batch.
+
+    Attributes:
+        values: the swept keys that they share.
+        micro_batch, seq_len: of each combination.
+        peak_bytes: allocated at the peak of the most loaded rank; -1 where the combination cannot be.
+        instant: index into `instants` of the instant at which that is.
+        instants: names.
+        reason: why they cannot be, or None.
+    """
+
+    values: dict[str, Any]
+    micro_batch: Ints
+    seq_len: Ints
+    peak_bytes: Ints
+    instant: Ints
+    instants: tuple[str, ...]
+    reason: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.peak_bytes)
+
+
+def sweep(make: Callable[[dict[str, Any]], Run], axes: Mapping[str, Sequence[Any]], *, progress: Callable[[int], None] | None = None) -> Iterator[Points]:
+    """Every combination of the axes' values.
+
+    Args:
+        make: the run for values of the swept keys (for ``micro_batch`` and ``seq_len``: the first of each).
+        axes: values by key, in the order in which they are to vary, the last one fastest.
+        progress: told how many combinations are done.
+
+    Yields:
+        Points in chunks of bounded size.
+    """
+    import numpy as np
+
+    sizes = {key: np.asarray(axes[key], dtype=np.int64) for key in SIZES if key in axes}
+    shared = {key: values for key, values in axes.items() if key not in SIZES}
+    for combination in product(*shared.values()):
+        values = dict(zip(shared, combination, strict=True))
+        first = {key: int(array[0]) for key, array in sizes.items()}
+        try:
+            job: Job | str = resolve(make(values | first))
+        except InputError as error:
+            job = str(error)
+        for batch, seq in _grid(sizes, job):
+            yield _evaluate(job, values, batch, seq)
+            if progress is not None:
+                progress(len(batch))
+
+
+def _grid(sizes: Mapping[str, Ints], job: Job | str) -> Iterator[tuple[Ints, Ints]]:
+    """All pairs of batch and length, in chunks."""
+    import numpy as np
+
+    one = np.array([1], dtype=np.int64)
+    batch = sizes.get("micro_batch", one if isinstance(job, str) else one * job.micro_batch)
+    seq = sizes.get("seq_len", one if isinstance(job, str) else one * job.seq_len)
+    total = len(batch) * len(seq)
+    for begin in range(0, total, CHUNK):
+        index = np.arange(begin, min(begin + CHUNK, total))
+        yield batch[index // len(seq)], seq[index % len(seq)]
+
+
+def _evaluate(job: Job | str, values: dict[str, Any], batch: Ints, seq: Ints) -> Points:
+    import numpy as np
+
+    peak: Ints = np.full(len(batch), -1, dtype=np.int64)
+    when: Ints = np.zeros(len(batch), dtype=np.int64)
+    if isinstance(job, str):
+        return Points(values, batch, seq, peak, when, (), job)
+    names: tuple[str, ...] = ()
+    try:
+        for same in sides(job, seq):
+            peak[same], when[same], names = peaks(job, batch[same], seq[same])
+    except InputError as error:
+        return Points(values, batch, seq, peak, when, (), str(error))
+    return Points(values, batch, seq, peak, when, names)
+
+
+def sides(job: Job, seq: Ints) -> Iterator[Ints]:
+    """Indices of the lengths that lie on the same side of every attention window: on the two sides other tensors are made."""
+    import numpy as np
+
+    bounds = sorted(w for w in windows_of(job.model) if w is not None)
+    local = seq if isinstance(job.mesh.cp, int) and job.mesh.cp == 1 else seq // job.mesh.cp
+    side = np.searchsorted(np.asarray(bounds, dtype=np.int64), local, side="right")
+    for value in np.unique(side):
+        yield np.flatnonzero(side == value)
+
+
+def peaks(job: Job, batch: Ints, seq: Ints) -> tuple[Ints, Ints, tuple[str, ...]]:
+    """The highest instant of the most loaded rank for each pair of sizes.
+
+    Returns:
+        Its bytes, the index of its name, the names.
+    """
+    import numpy as np
+
+    walked = walk_ranks(replace(job, micro_batch=batch, seq_len=seq), detailed=False)
+    names = tuple(walked[0].walk.instants)
+    peak: Ints = np.full(len(batch), -1, dtype=np.int64)
+    when: Ints = np.zeros(len(batch), dtype=np.int64)
+    for one in walked:
+        for i, name in enumerate(names):
+            total = np.broadcast_to(np.asarray(one.walk.instants[name].total, dtype=np.int64), peak.shape)
+            higher = total > peak
+            peak, when = np.where(higher, total, peak), np.where(higher, i, when)
+    return peak, when, names
+
+
+__all__ = ["CHUNK", "SIZES", "Points", "peaks", "sides", "sweep"]

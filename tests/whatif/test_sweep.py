@@ -1,0 +1,59 @@
+"""Sweeps: arrays give what single runs give, and what cannot be says why."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from memcalc.engine.estimate import estimate
+from memcalc.specs.run import Run
+from memcalc.whatif.sweep import sweep
+
+NUM_RANDOM_RUNS = 500
+
+
+def run_of(model: str, **fixed: Any) -> Any:
+    """A maker of runs of one model."""
+    return lambda values: Run.model_validate({"model": model, **fixed, **values})
+
+
+@pytest.mark.parametrize(
+    ("model", "fixed"),
+    [
+        ("llama-3.1-8b", {}),
+        ("llama-3.1-8b", {"recompute": "full", "attention": "eager"}),
+        ("llama-3.1-8b", {"dtype": "float32", "autocast": "bfloat16"}),
+        ("mistral-7b", {}),
+        ("llama-7b", {"sharding": {"tp": 2}}),
+    ],
+)
+def test_arrays_equal_single_runs(model: str, fixed: dict[str, Any]) -> None:
+    """Bit for bit, on random sizes of the batch."""
+    rng = random.Random(f"{model}{fixed}")
+    batches, lengths = [rng.randint(1, 16) for _ in range(10)], [rng.randint(1, 20_000) for _ in range(10)]
+    make = run_of(model, **fixed)
+    for points in sweep(make, {"micro_batch": batches, "seq_len": lengths}):
+        assert len(points) == NUM_RANDOM_RUNS // 5
+        for i in range(len(points)):
+            alone = estimate(make({"micro_batch": int(points.micro_batch[i]), "seq_len": int(points.seq_len[i])}))
+            assert int(points.peak_bytes[i]) == alone.peak.allocated_bytes
+            assert points.instants[points.instant[i]] == alone.peak.name
+
+
+def test_a_combination_that_cannot_be_gives_its_reason() -> None:
+    """An impossible degree is a row with a reason, not the end of the sweep."""
+    found = list(sweep(lambda v: Run.model_validate({"model": "llama-7b", "seq_len": 128, "sharding": v}), {"tp": [1, 3, 4]}))
+    assert [p.reason is None for p in found] == [True, False, True]
+    assert "32 attention heads" in str(found[1].reason)
+    assert (found[1].peak_bytes == -1).all()
+
+
+def test_all_combinations_are_there_in_order() -> None:
+    """The last axis varies fastest."""
+    (points,) = sweep(run_of("llama-7b"), {"micro_batch": [1, 2], "seq_len": [64, 128, 256]})
+    assert points.micro_batch.tolist() == [1, 1, 1, 2, 2, 2]
+    assert points.seq_len.tolist() == [64, 128, 256] * 2
+    assert (np.diff(points.peak_bytes[:3]) >= 0).all()

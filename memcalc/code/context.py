@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, Literal
 
+from memcalc.dataclass import dataclass
 from memcalc.errors import InputError, UnknownNameError
 from memcalc.specs.model import Axis, Component, Degrees, Weight
 from memcalc.tape.tape import Tape

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from memcalc.components.linear import Linear
+from memcalc.dataclass import dataclass
 from memcalc.specs.model import Component
 
 

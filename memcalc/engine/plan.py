@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from memcalc.code.context import Settings
 from memcalc.components import Attention
 from memcalc.components.mla import LatentAttention
+from memcalc.dataclass import dataclass
 from memcalc.engine.blocks import Flow, Profile, profile
 from memcalc.engine.recompute import Unit, units_of
 from memcalc.specs.job import Job

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from memcalc.components import Embedding, Head
+from memcalc.dataclass import dataclass
 from memcalc.errors import InputError, ShardingError
 from memcalc.specs.job import Job, Mesh
 from memcalc.specs.model import Block, ModelSpec

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
+
+from memcalc.dataclass import dataclass
 
 
 @dataclass(frozen=True)

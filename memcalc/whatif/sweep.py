@@ -7,10 +7,11 @@ integer arrays; every other combination is a walk of its own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from memcalc.dataclass import dataclass
 from memcalc.engine.estimate import walk_ranks
 from memcalc.engine.plan import windows_of
 from memcalc.engine.resolve import resolve

@@ -1,10 +1,32 @@
 """What a layer is made of: each component holds its sizes and names its weights. How it runs stands in `memcalc.code`."""
 
 from memcalc.components.attention import Attention, Rotary
-from memcalc.components.head import Embedding, Head
-from memcalc.components.layer import DecoderLayer
-from memcalc.components.linear import Linear
+from memcalc.components.embedding import Embedding
+from memcalc.components.head import Head, MaskedHead
+from memcalc.components.layer import DecoderLayer, ParallelLayer, PostNormLayer
+from memcalc.components.linear import Conv1D, Linear, SeparateBiasLinear
 from memcalc.components.mlp import MLP, GatedMLP
 from memcalc.components.norm import LayerNorm, RMSNorm
+from memcalc.components.own_attention import BloomAttention, FalconAttention, GPTNeoAttention, MptAttention
 
-__all__ = ["MLP", "Attention", "DecoderLayer", "Embedding", "GatedMLP", "Head", "LayerNorm", "Linear", "RMSNorm", "Rotary"]
+__all__ = [
+    "MLP",
+    "Attention",
+    "BloomAttention",
+    "Conv1D",
+    "DecoderLayer",
+    "Embedding",
+    "FalconAttention",
+    "GPTNeoAttention",
+    "GatedMLP",
+    "Head",
+    "LayerNorm",
+    "Linear",
+    "MaskedHead",
+    "MptAttention",
+    "ParallelLayer",
+    "PostNormLayer",
+    "RMSNorm",
+    "Rotary",
+    "SeparateBiasLinear",
+]  # fmt: skip

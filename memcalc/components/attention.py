@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from memcalc.components.linear import Linear
 from memcalc.components.norm import LayerNorm, RMSNorm
+from memcalc.dataclass import dataclass
 from memcalc.specs.model import Component
 
 
@@ -16,11 +16,22 @@ class Rotary:
 
     Attributes:
         dim: how much of each head is turned.
-        style: ``half`` turns the two halves against each other (Llama), ``interleaved`` neighbouring pairs (GPT-J, Cohere).
+        style: ``half`` turns the two halves against each other (Llama), ``interleaved`` neighbouring pairs (Cohere); ``repeated`` does so
+            too, and spreads the angles over the pairs in each layer anew (GLM, Helium, ERNIE); ``tabled`` likewise, for each tensor
+            anew, from a table that is a buffer (GPT-J); ``complex`` multiplies fp32 copies by complex angles (DeepSeek-V2, Llama 4);
+            ``pairs`` turns two slices apart and joins them (DeepSeek-V3), ``halves`` likewise with angles that are made for one
+            slice only (gpt-oss).
+        precision: ``model`` turns in the dtype of the model; ``angles`` keeps the angles in fp32, so that products are, too (OLMo);
+            ``products`` likewise, and casts each factor up first (ERNIE); ``all`` turns copies in fp32 (Cohere).
+        sliced: the code cuts the turned part out even where it is all.
+        name: which angles of the model; layers with windows may have their own (Gemma 3).
     """
 
     dim: int
-    style: Literal["half", "interleaved"] = "half"
+    style: Literal["half", "interleaved", "repeated", "tabled", "complex", "pairs", "halves"] = "half"
+    precision: Literal["model", "angles", "products", "all"] = "model"
+    sliced: bool = False
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -37,6 +48,14 @@ class Attention(Component):
         softcap: scores are squashed by tanh (Gemma 2); only eager code does it.
         sinks: a learned score per head that takes part in the softmax (gpt-oss).
         causal: whether later keys are hidden.
+        layout: how a fused projection holds queries, keys and values: ``split`` side by side (GPT-2), ``sliced`` likewise, cut out one by
+            one (Phi-3), ``per_head`` side by side in each head (GPT-NeoX), ``indexed`` likewise, cut out one by one (BLOOM, Persimmon),
+            ``blocks`` side by side in each of four blocks (CodeGen).
+        norm_after_rotary: queries and keys are turned before they are normalised (Hunyuan).
+        scaled_query: queries are scaled where they are made, not their scores (OPT).
+        softmax: ``fp32`` casts the scores up for it (Llama), ``model`` does not (GPT-2, BERT), ``scores`` computes them in fp32 (GPT-J).
+        dropout: on the probabilities.
+        clamped: queries, keys and values are clamped where they are made (OLMoE, DBRX).
     """
 
     num_heads: int
@@ -53,3 +72,9 @@ class Attention(Component):
     softcap: float | None = None
     sinks: bool = False
     causal: bool = True
+    layout: Literal["split", "sliced", "per_head", "indexed", "blocks"] = "split"
+    norm_after_rotary: bool = False
+    scaled_query: bool = False
+    softmax: Literal["fp32", "model", "scores"] = "fp32"
+    dropout: float = 0.0
+    clamped: bool = False

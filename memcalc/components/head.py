@@ -1,39 +1,13 @@
-"""Both ends of a language model: the embedding table, and the head with its loss."""
+"""The end of a language model: the projection to the vocabulary, with its loss."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from memcalc.components.attention import Rotary
 from memcalc.components.linear import Linear
-from memcalc.specs.model import Axis, Component, Weight
-
-
-@dataclass(frozen=True)
-class Embedding(Component):
-    """Token table, and learned positions where there are any; rotary angles are made here once for all layers.
-
-    Attributes:
-        vocab, width: the table's axes.
-        positions: rows of the learned position table, 0 for none.
-        rotary: the angles that the layers share.
-        scaled: multiplied by the root of the width (Gemma).
-        tied: the head uses this table too, so its gradient is there before this block runs back.
-    """
-
-    vocab: Axis
-    width: Axis
-    positions: int = 0
-    rotary: Rotary | None = None
-    scaled: bool = False
-    tied: bool = False
-
-    def own_weights(self) -> Iterator[Weight]:
-        """``weight`` (vocab, width) and ``position/weight``."""
-        yield Weight("weight", (self.vocab, self.width), (("vocab", 0),))
-        if self.positions:
-            yield Weight("position/weight", (Axis("positions", self.positions), self.width))
+from memcalc.components.norm import LayerNorm
+from memcalc.dataclass import dataclass
+from memcalc.specs.model import Component, Weight
 
 
 @dataclass(frozen=True)
@@ -57,3 +31,29 @@ class Head(Component):
         for path, weight in super().weights(prefix):
             if not (self.tied and weight.name == "weight"):
                 yield path, weight
+
+
+@dataclass(frozen=True)
+class MaskedHead(Component):
+    """The head of an encoder that is trained to fill in masked tokens: a transform, the projection to the vocabulary, the loss.
+
+    Attributes:
+        dense: hidden → the table's width.
+        norm: after the activation.
+        proj: that width → vocabulary.
+        activation: between dense and norm.
+        tied: its weight is the embedding's table, counted there.
+        upcast: the loss is taken of logits in fp32 (ModernBERT), not of the logits as they are (BERT).
+    """
+
+    dense: Linear
+    norm: LayerNorm
+    proj: Linear
+    activation: str = "gelu"
+    tied: bool = True
+    upcast: bool = False
+
+    def weights(self, prefix: str = "") -> Iterator[tuple[str, Weight]]:
+        """Those of its parts; of a tied projection its bias only."""
+        tied = f"{prefix}{self.proj.name}/weight"
+        yield from ((path, weight) for path, weight in super().weights(prefix) if not (self.tied and path == tied))

@@ -1,10 +1,9 @@
-"""A transformer layer: a mixer and a feed-forward network, each in a residual branch, normalised before, after or both."""
+"""Transformer layers: a mixer and a feed-forward network, in the residual structures that there are."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from memcalc.components.norm import LayerNorm, RMSNorm
+from memcalc.dataclass import dataclass
 from memcalc.specs.model import Component
 
 Norm = RMSNorm | LayerNorm
@@ -12,16 +11,18 @@ Norm = RMSNorm | LayerNorm
 
 @dataclass(frozen=True)
 class DecoderLayer(Component):
-    """One layer.
+    """Mixer, then network, each in a residual branch of its own, normalised before, after or both.
 
     Attributes:
-        input_layernorm: before the mixer (None in post-norm models).
+        input_layernorm: before the mixer (None where the model only normalises what a branch gives).
         self_attn: the mixer: attention, or a recurrent one.
-        post_attention_layernorm: before the feed-forward network in a pre-norm layer.
+        post_attention_layernorm: before the feed-forward network.
         mlp: the feed-forward network, or None.
         post_mixer_norm: on the mixer's output, before it is added (Gemma 2, OLMo 2).
         post_mlp_norm: likewise for the feed-forward network.
-        parallel: mixer and network read the same input and are added together (GPT-J, Falcon, Cohere).
+        dropout: on what each branch adds.
+        scaled: what each branch adds is multiplied by a constant (Granite).
+        residual_from_norm: the branches are added to what the norms before them gave (BLOOM's option).
     """
 
     input_layernorm: Norm | None
@@ -30,4 +31,44 @@ class DecoderLayer(Component):
     mlp: Component | None
     post_mixer_norm: Norm | None = None
     post_mlp_norm: Norm | None = None
-    parallel: bool = False
+    dropout: float = 0.0
+    scaled: bool = False
+    residual_from_norm: bool = False
+
+
+@dataclass(frozen=True)
+class ParallelLayer(Component):
+    """Mixer and network both read the layer's input, and one sum takes both (GPT-J, GPT-NeoX, Falcon, Cohere).
+
+    Attributes:
+        input_layernorm: before the mixer, and before the network too unless that has its own.
+        self_attn: the mixer.
+        mlp: the feed-forward network.
+        mlp_layernorm: the network's own norm (GPT-NeoX, Falcon 40B).
+        dropout: on what each branch adds.
+    """
+
+    input_layernorm: Norm
+    self_attn: Component
+    mlp: Component
+    mlp_layernorm: Norm | None = None
+    dropout: float = 0.0
+
+
+@dataclass(frozen=True)
+class PostNormLayer(Component):
+    """Mixer, then network; each branch is added to its input, and the sum is normalised (BERT, OPT 350M).
+
+    Attributes:
+        self_attn: the mixer.
+        attention_norm: on the sum after it.
+        mlp: the feed-forward network.
+        output_norm: on the sum after that.
+        dropout: on what each branch adds.
+    """
+
+    self_attn: Component
+    attention_norm: Norm
+    mlp: Component
+    output_norm: Norm
+    dropout: float = 0.0

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from memcalc.dataclass import dataclass
 from memcalc.specs.model import Axis, Component, Cut, Weight
 
 
@@ -39,3 +39,21 @@ class Linear(Component):
         yield Weight("weight", (self.outputs, self.inputs), cuts, self.dtype)
         if self.bias:
             yield Weight("bias", (self.outputs,), () if row else cuts, self.dtype)
+
+
+@dataclass(frozen=True)
+class Conv1D(Linear):
+    """``y = x W + b``: a linear layer that holds its weight the other way round (GPT-2)."""
+
+    def own_weights(self) -> Iterator[Weight]:
+        """``weight`` (in, out) and ``bias`` (out,)."""
+        for weight in super().own_weights():
+            if weight.name == "weight":
+                yield weight._replace(shape=(self.inputs, self.outputs), cuts=tuple((kind, 1 - axis) for kind, axis in weight.cuts))
+            else:
+                yield weight
+
+
+@dataclass(frozen=True)
+class SeparateBiasLinear(Linear):
+    """A linear layer whose bias is added in a step of its own (Falcon)."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from memcalc.components.linear import Linear
+from memcalc.dataclass import dataclass
 from memcalc.specs.model import Component
 
 
@@ -32,10 +31,8 @@ class MLP(Component):
         up: hidden → intermediate.
         down: intermediate → hidden.
         activation: Hugging Face's ``hidden_act``.
-        dropout: on its output.
     """
 
     up: Linear
     down: Linear
     activation: str = "gelu"
-    dropout: float = 0.0

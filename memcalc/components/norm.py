@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
-from memcalc.specs.model import Axis, Component, Weight
+from memcalc.dataclass import dataclass
+from memcalc.specs.model import Axis, Component, Cut, Weight
 
 
 @dataclass(frozen=True)
@@ -30,18 +30,29 @@ class RMSNorm(Component):
 
 @dataclass(frozen=True)
 class LayerNorm(Component):
-    """Layer norm (Ba et al. 2016), as one kernel.
+    """Layer norm (Ba et al. 2016).
 
     Attributes:
         width: the normalised axis.
         bias: whether it shifts.
+        style: how its code runs: ``kernel`` as one; ``fp32`` written out in fp32 (Cohere); ``upcast`` as one on an fp32 copy, without
+            weights (OLMo); ``one_plus`` as one that multiplies by 1 + weight (Nemotron).
+        heads: a weight for each head, where the width is a head's.
+        modules: the heads are normalised one by one, each by a module of its own (StableLM).
     """
 
     width: Axis
     bias: bool = True
+    style: Literal["kernel", "fp32", "upcast", "one_plus"] = "kernel"
+    heads: Axis | None = None
+    modules: bool = False
 
     def own_weights(self) -> Iterator[Weight]:
-        """``weight`` (width,), ``bias`` (width,)."""
-        yield Weight("weight", (self.width,))
+        """``weight`` and ``bias``, each (width,) or (heads, width)."""
+        if self.style == "upcast":
+            return
+        shape = (self.width,) if self.heads is None else (self.heads, self.width)
+        cuts: tuple[tuple[Cut, int], ...] = () if self.heads is None else (("column", 0),)
+        yield Weight("weight", shape, cuts)
         if self.bias:
-            yield Weight("bias", (self.width,))
+            yield Weight("bias", shape, cuts)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, Literal, NamedTuple
 
+from memcalc.dataclass import dataclass
 from memcalc.tape.tensor import Axis, Shape, numel
 from memcalc.units import ceil_div
 
@@ -142,6 +143,7 @@ class ModelSpec:
         max_position_embeddings: the length the model is made for, if it says.
         tied: the head uses the embedding's table.
         buffer_bytes: persistent and other buffers that live on the card beside the parameters.
+        attentions: the implementations of attention that its code has; where the one asked for is not among them, eager code runs.
         untraced: what of this model memcalc counts but cannot run (empty when all of it runs).
         assumed: what its config.json leaves out and was taken from elsewhere, in words.
     """
@@ -159,6 +161,7 @@ class ModelSpec:
     tied: bool = False
     buffer_bytes: int = 0
     active_params: int | None = None
+    attentions: tuple[str, ...] = ("eager", "sdpa", "flash_attention_2")
     untraced: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
 

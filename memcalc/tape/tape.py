@@ -24,12 +24,14 @@ class Leaf:
     Attributes:
         path: the name its gradient is filed under.
         keeps: the first gradient stays; otherwise each is dropped on arrival.
+        sums: one is there already, outside, and each is summed with it out of place, as traces of tensors without data do (FakeTensor;
+            on real ones AccumulateGrad adds in place).
     """
 
-    __slots__ = ("grads", "keeps", "path")
+    __slots__ = ("grads", "keeps", "path", "sums")
 
-    def __init__(self, path: str, *, keeps: bool) -> None:
-        self.path, self.keeps = path, keeps
+    def __init__(self, path: str, *, keeps: bool, sums: bool = False) -> None:
+        self.path, self.keeps, self.sums = path, keeps, sums
         self.grads: list[Tensor | None] = [None]
 
 
@@ -125,7 +127,8 @@ class Tape:
         if trainable:
             leaf = self._leaves.get(path)
             if leaf is None:
-                leaf = self._leaves[path] = Leaf(f"gradients/{path}", keeps=self.keeps_gradients and not has_gradient)
+                keeps, sums = self.keeps_gradients and not has_gradient, self.keeps_gradients and has_gradient
+                leaf = self._leaves[path] = Leaf(f"gradients/{path}", keeps=keeps, sums=sums)
             tensor.requires_grad, tensor.node = True, leaf
         return tensor
 
@@ -214,6 +217,8 @@ class Tape:
         target, index = edge
         held = target.grads[index]
         if isinstance(target, Leaf) and not target.keeps:
+            if target.sums:
+                self.new(grad.shape, grad.dtype, "sum of gradients")
             if self.marks:
                 shape, dtype, grad = grad.shape, grad.dtype, None
                 self.mark(target.path, shape, dtype)

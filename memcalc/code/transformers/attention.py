@@ -3,87 +3,118 @@
 from __future__ import annotations
 
 from memcalc.code.context import Context, runs
+from memcalc.code.transformers.dropout import dropout
 from memcalc.code.transformers.mask import mask_name
+from memcalc.code.transformers.project import over_projection, project
+from memcalc.code.transformers.rotary import puts_heads_first, rotate
 from memcalc.components import Attention
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
-from memcalc.tape.tensor import Tensor
+from memcalc.tape.tensor import Shape, Tensor
 
 
 @runs(Attention)
 def attention(ctx: Context, m: Attention, x: Tensor) -> Tensor:
     """x (batch, seq, hidden) → the same (LlamaAttention.forward and its relatives)."""
     query, key, value = project(ctx, m, x)
+    if not m.norm_after_rotary:
+        query, key = normalise(ctx, m, query, key)
     if m.rotary is not None:
-        query, key = rotate(ctx, query, "query"), rotate(ctx, key, "key")
+        query, key = rotate(ctx, m.rotary, query, key)
+    if m.norm_after_rotary:
+        query, key = normalise(ctx, m, query, key)
     key, value = ctx.remember(key, "key"), ctx.remember(value, "value")
-    out = attend(ctx, m, query, key, value)
+    return merge(ctx, m, attend(ctx, m, query, key, value))
+
+
+def normalise(ctx: Context, m: Attention, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    """Queries and keys after the norms of each head, where there are any."""
+    if m.q_norm is not None and not over_projection(m.q_norm, m):
+        query = ctx.run(m.q_norm, query, "q_norm")
+    if m.k_norm is not None and not over_projection(m.q_norm, m):
+        key = ctx.run(m.k_norm, key, "k_norm")
+    return query, key
+
+
+def merge(ctx: Context, m: Attention, out: Tensor) -> Tensor:
+    """The heads side by side again, through the output projection."""
     flat = Axis("heads * head_dim", out.shape[1].size * out.shape[-1].size)
     return ctx.run(m.o, F.view(out, (ctx.batch, ctx.seq, flat)))
-
-
-def project(ctx: Context, m: Attention, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries (batch, heads, seq, head_dim), keys and values (batch, kv_heads, seq, head_dim), normalised where the model does."""
-    tp, dim = ctx.settings.tp, Axis("head_dim", m.head_dim)
-    heads = (ctx.batch, Axis("heads", m.num_heads // tp), ctx.seq, dim)
-    kv_heads = (ctx.batch, Axis("kv_heads", m.num_kv_heads // tp), ctx.seq, dim)
-    if m.k is None or m.v is None:
-        q_all, kv_all = Axis("heads * head_dim", heads[1].size * dim.size), Axis("kv_heads * head_dim", kv_heads[1].size * dim.size)
-        q, k, v = F.split_last(ctx.run(m.q, x), (q_all, kv_all, kv_all))
-    else:
-        q, k, v = ctx.run(m.q, x), ctx.run(m.k, x), ctx.run(m.v, x)
-    query, key, value = F.split_heads(q, heads), F.split_heads(k, kv_heads), F.split_heads(v, kv_heads)
-    del q, k, v
-    if m.q_norm is not None:
-        query = ctx.run(m.q_norm, query, "q_norm")
-    if m.k_norm is not None:
-        key = ctx.run(m.k_norm, key, "k_norm")
-    return query, key, value
-
-
-def rotate(ctx: Context, x: Tensor, name: str) -> Tensor:
-    """``x * cos + rotate_half(x) * sin``; saves only the shared angles (apply_rotary_pos_emb)."""
-    return F.add(F.mul(x, ctx.shared["cos"], f"{name} * cos"), F.mul(rotate_half(x), ctx.shared["sin"], f"{name} * sin"), name)
-
-
-def rotate_half(x: Tensor) -> Tensor:
-    """``cat(-x2, x1)``."""
-    half = Axis("head_dim/2", x.shape[-1].size // 2)
-    first, second = F.slice_last(x, half), F.slice_last(x, half)
-    return F.cat((F.neg(second), first), x.shape[-1], "rotated half")
 
 
 def attend(ctx: Context, m: Attention, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """The attention interface of the run: eager, or one fused kernel; (batch, heads, seq, head_dim) in, the same out.
 
-    The fused kernel shares KV heads by itself as long as it gets no mask; with one, keys and values are repeated first and the
-    bools become a mask in the queries' dtype (sdpa_attention_forward, use_gqa_in_sdpa).
+    The fused kernel shares KV heads by itself as long as it gets no mask and heads are at most 256 wide; otherwise keys and values are
+    repeated first, and the bools become a mask in the queries' dtype (sdpa_attention_forward, use_gqa_in_sdpa). Its dropout saves no mask.
+    Its output is laid out as the queries are: where heads stand before tokens in memory, it is copied into order.
     """
-    mask = ctx.shared.get(mask_name(m.window))
+    mask = ctx.shared.get(mask_name(m.window, causal=m.causal))
     if ctx.settings.attention == "eager":
-        return eager(ctx, m, query, key, value, mask)
-    if mask is None:
-        return F.scaled_dot_product_attention(query, key, value)
-    key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
-    bias = ctx.tape.new((ctx.batch, *mask.shape), query.dtype, "mask")
-    return F.scaled_dot_product_attention(query, key, value, mask=bias)
+        return eager(ctx, m, query, key, value, mask=mask)
+    bias = None if mask is None else ctx.tape.new((ctx.batch, *mask.shape), query.dtype, "mask")
+    if mask is not None or m.head_dim > MAX_SHARED_HEAD_DIM:
+        key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
+    out = F.scaled_dot_product_attention(query, key, value, mask=bias)
+    return F.clone(out, "attention output in order") if puts_heads_first(m.rotary) else out
 
 
-def eager(ctx: Context, m: Attention, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
-    """Scores in full, softmax in fp32 (eager_attention_forward)."""
-    heads = query.shape[1]
+MAX_SHARED_HEAD_DIM = 256
+"""Wider heads take another kernel, which cannot share KV heads."""
+
+
+def eager(ctx: Context, m: Attention, query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | None) -> Tensor:
+    """Scores in full, squashed where the model does, softmax in the precision it has (eager_attention_forward)."""
+    heads, dtype = query.shape[1], value.dtype
     key, value = repeat_kv(key, heads), repeat_kv(value, heads)
-    shape = (ctx.batch, heads, query.shape[2], Axis("keys", key.shape[2].size))
-    scores = F.scale(F.matmul(F.clone(query, "query in order"), key, shape, "scores"), "scaled scores")
+    if m.softmax == "scores":
+        query, key = F.cast(query, "float32", "query in fp32"), F.cast(key, "float32", "key in fp32")
+    scores = score(ctx, m, query, key)
+    if m.softcap is not None:
+        scores = F.scale(F.tanh(F.scale(scores, "scores / cap"), "squashed scores"), "capped scores")
     if mask is not None:
         scores = F.add(scores, mask, "masked scores")
-    scores = F.cast(F.softmax(scores, "float32", "probabilities in fp32"), query.dtype, "probabilities")
-    out = F.matmul(scores, value, query.shape, "attention output")
+    scores = F.cast(F.softmax(scores, "float32" if m.softmax == "fp32" else None, "probabilities in full precision"), dtype, "probabilities")
+    scores = dropout(ctx, scores, m.dropout)
+    return combine(ctx, m, scores, value, (*query.shape[:-1], value.shape[-1]))
+
+
+def score(ctx: Context, m: Attention, query: Tensor, key: Tensor) -> Tensor:
+    """Scaled scores of all pairs: (batch, heads, queries, keys)."""
+    shape = (ctx.batch, query.shape[1], query.shape[2], Axis("keys", key.shape[2].size))
+    is_joined = puts_heads_first(m.rotary)
+    query, key = (
+        stack_sequences(ctx, query, "query in order", is_stacked=is_joined),
+        stack_sequences(ctx, key, "key in order", is_stacked=is_joined or is_repeated(m)),
+    )
+    return F.scale(F.matmul(query, key, shape, "scores"), "scaled scores")
+
+
+def combine(ctx: Context, m: Attention, probabilities: Tensor, value: Tensor, shape: Shape) -> Tensor:
+    """Values weighted by probabilities, copied so that tokens stand before heads again."""
+    out = F.matmul(probabilities, stack_sequences(ctx, value, "value in order", is_stacked=is_repeated(m)), shape, "attention output")
     return F.clone(out, "attention output in order")
 
 
+def stack_sequences(ctx: Context, x: Tensor, name: str, *, is_stacked: bool) -> Tensor:
+    """x as a batched product takes it, with batch and heads in one axis (at::matmul).
+
+    That is a copy where heads of one sequence do not lie right behind each other in memory and there are several sequences; an array of
+    batch sizes counts as several.
+    """
+    is_single = isinstance(ctx.batch.size, int) and ctx.batch.size == 1
+    return x if is_stacked or is_single else F.clone(x, name)
+
+
+def is_repeated(m: Attention) -> bool:
+    """Whether `repeat_kv` copies."""
+    return 1 < m.num_kv_heads < m.num_heads
+
+
 def repeat_kv(x: Tensor, heads: Axis) -> Tensor:
-    """Each KV head copied for the query heads that share it (repeat_kv); x itself when there is nothing to share."""
+    """Each KV head copied for the query heads that share it (repeat_kv); x itself when there is nothing to share, and a view of a lone one."""
     if isinstance(x.shape[1].size, int) and x.shape[1].size == heads.size:
         return x
+    if isinstance(x.shape[1].size, int) and x.shape[1].size == 1:
+        return F.expand(x, (x.shape[0], heads, *x.shape[2:]))
     return F.repeat(x, (x.shape[0], heads, *x.shape[2:]), "repeated KV")

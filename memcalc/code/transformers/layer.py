@@ -1,27 +1,59 @@
-"""A decoder layer: the residual stream and its two branches."""
+"""Layers: the residual stream and its branches."""
 
 from __future__ import annotations
 
 from memcalc.code.context import Context, runs
-from memcalc.components import DecoderLayer
+from memcalc.code.transformers.dropout import dropout
+from memcalc.components import DecoderLayer, ParallelLayer, PostNormLayer
+from memcalc.tape import functional as F
 from memcalc.tape.tensor import Tensor
 
 
 @runs(DecoderLayer)
 def decoder_layer(ctx: Context, m: DecoderLayer, x: Tensor) -> Tensor:
-    """x (batch, seq, hidden) → the same (LlamaDecoderLayer.forward)."""
-    residual = x
+    """x (batch, seq, hidden) → the same (LlamaDecoderLayer.forward; Gemma2DecoderLayer.forward with norms after the branches)."""
     h = ctx.run(m.input_layernorm, x, "input_layernorm") if m.input_layernorm else x
+    residual = h if m.residual_from_norm else x
     h = ctx.run(m.self_attn, h, "self_attn")
     if m.post_mixer_norm:
         h = ctx.run(m.post_mixer_norm, h, "post_mixer_norm")
-    h = residual + h
+    h = add_branch(ctx, m, residual, h)
     if m.mlp is None:
         return h
     residual = h
     if m.post_attention_layernorm:
         h = ctx.run(m.post_attention_layernorm, h, "post_attention_layernorm")
+        residual = h if m.residual_from_norm else residual
     h = ctx.run(m.mlp, h, "mlp")
     if m.post_mlp_norm:
         h = ctx.run(m.post_mlp_norm, h, "post_mlp_norm")
-    return residual + h
+    return add_branch(ctx, m, residual, h)
+
+
+def add_branch(ctx: Context, m: DecoderLayer, residual: Tensor, branch: Tensor) -> Tensor:
+    """``residual + branch``, after dropout, times a constant where there is one (GraniteDecoderLayer.forward)."""
+    branch = dropout(ctx, branch, m.dropout)
+    return residual + (F.scale(branch, "branch scaled") if m.scaled else branch)
+
+
+@runs(ParallelLayer)
+def parallel_layer(ctx: Context, m: ParallelLayer, x: Tensor) -> Tensor:
+    """x (batch, seq, hidden) → the same (GPTJBlock.forward, CohereDecoderLayer.forward, GPTNeoXLayer.forward)."""
+    h = ctx.run(m.input_layernorm, x, "input_layernorm")
+    if m.mlp_layernorm is not None:
+        mixed = dropout(ctx, ctx.run(m.self_attn, h, "self_attn"), m.dropout)
+        del h
+        h = ctx.run(m.mlp_layernorm, x, "mlp_layernorm")
+    else:
+        mixed = dropout(ctx, ctx.run(m.self_attn, h, "self_attn"), m.dropout)
+    out = dropout(ctx, ctx.run(m.mlp, h, "mlp"), m.dropout)
+    return F.add(out, mixed, "sum of branches") + x
+
+
+@runs(PostNormLayer)
+def post_norm_layer(ctx: Context, m: PostNormLayer, x: Tensor) -> Tensor:
+    """x (batch, seq, hidden) → the same (BertLayer.forward)."""
+    h = dropout(ctx, ctx.run(m.self_attn, x, "self_attn"), m.dropout)
+    h = ctx.run(m.attention_norm, h + x, "attention_norm")
+    y = dropout(ctx, ctx.run(m.mlp, h, "mlp"), m.dropout)
+    return ctx.run(m.output_norm, y + h, "output_norm")

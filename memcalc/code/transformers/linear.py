@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memcalc.code.context import Context, runs
-from memcalc.components import Linear
+from memcalc.components import Conv1D, Linear, SeparateBiasLinear
 from memcalc.tape import functional as F
 from memcalc.tape.functional.collective import all_reduce, reduce_gradient
 from memcalc.tape.functional.matmul import cast_weight
@@ -22,3 +22,18 @@ def linear(ctx: Context, m: Linear, x: Tensor) -> Tensor:
         x = reduce_gradient(x)
     y = F.linear(x, params[0], params[1] if m.bias else None, params[0].shape[0], "output")
     return all_reduce(y) if ctx.has_tp and m.split == "row" else y
+
+
+@runs(Conv1D)
+def conv1d(ctx: Context, m: Conv1D, x: Tensor) -> Tensor:
+    """x (…, in) → (…, out), as one matrix product with bias (Conv1D.forward)."""
+    params = [cast_weight(ctx.parameter(weight), ctx.weight_path(weight)) for weight in m.own_weights()]
+    return F.linear(x, params[0], params[1] if m.bias else None, params[0].shape[1], "output")
+
+
+@runs(SeparateBiasLinear)
+def separate_bias_linear(ctx: Context, m: SeparateBiasLinear, x: Tensor) -> Tensor:
+    """x (…, in) → (…, out): the product, then a sum with the bias (FalconLinear.forward)."""
+    params = [cast_weight(ctx.parameter(weight), ctx.weight_path(weight)) for weight in m.own_weights()]
+    y = F.linear(x, params[0], None, params[0].shape[0], "product")
+    return F.add(y, params[1], "output") if m.bias else y

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memcalc.code.context import Context, runs
+from memcalc.code.transformers.dropout import dropout
 from memcalc.components.lora import LoraLinear
 from memcalc.tape import functional as F
 from memcalc.tape.tensor import Tensor
@@ -18,8 +19,7 @@ def lora_linear(ctx: Context, m: LoraLinear, x: Tensor) -> Tensor:
     result = ctx.run(m.base_layer, x, "base_layer")
     dtype = m.lora_A.dtype or ctx.settings.dtype
     x = F.cast(x, dtype, "input in the adapter's dtype")
-    if m.dropout:
-        x = F.dropout(x, "dropout")
+    x = dropout(ctx, x, m.dropout)
     update = F.scale(ctx.run(m.lora_B, ctx.run(m.lora_A, x)), "update")
     out_dtype = result.dtype
     result = F.add(result, update, "with update")

@@ -6,25 +6,36 @@ from memcalc.code.context import Context
 from memcalc.specs.model import Axis
 
 
-def mask_name(window: int | None) -> str:
+def mask_name(window: int | None, *, causal: bool = True) -> str:
     """The key in ``ctx.shared`` of the mask for one kind of attention."""
+    if not causal:
+        return f"two-sided mask of {window}"
     return "causal mask" if window is None else f"sliding mask of {window}"
 
 
-def make_masks(ctx: Context, dtype: str) -> None:
+def make_masks(ctx: Context, dtype: str, *, always: tuple[int | None, ...] = ()) -> None:
     """Put the masks that this run needs into ``ctx.shared``.
 
     Eager attention adds a mask in the model's dtype for each sequence of the batch. The fused kernel skips a causal mask, and a
-    sliding one while the keys are fewer than the window; otherwise it gets one of bools, shared by the batch.
+    sliding one while the keys are fewer than the window; otherwise it gets one of bools, shared by the batch. A mask that hides
+    nothing from both sides is not made at all. Masks of the windows in `always` are made even where no layer needs them.
     """
-    for window in ctx.settings.windows:
-        keys = Axis("keys", ctx.seq.size)
-        square = (ctx.seq, keys)
-        if ctx.settings.attention == "eager":
-            flags = ctx.tape.new(square, "bool", "mask flags")
-            ctx.shared[mask_name(window)] = ctx.tape.new((ctx.batch, *square), dtype, "mask")
-            del flags
-        elif ctx.settings.attention == "sdpa" and window is not None and ctx.reaches(window):
-            flags = ctx.tape.new(square, "bool", "mask flags")
-            ctx.shared[mask_name(window)] = ctx.tape.new(square, "bool", "mask")
-            del flags
+    for window in dict.fromkeys((*ctx.settings.windows, *always)):
+        if ctx.settings.attention == "eager" or (window is None and window in always) or (window is not None and ctx.reaches(window)):
+            make_mask(ctx, mask_name(window) if window in ctx.settings.windows else f"unused {mask_name(window)}", dtype)
+    for window in ctx.settings.two_sided_windows:
+        if ctx.reaches(window):
+            make_mask(ctx, mask_name(window, causal=False), dtype)
+
+
+def make_mask(ctx: Context, name: str, dtype: str) -> None:
+    """One mask: bools, and for eager attention numbers to add."""
+    if ctx.settings.attention == "flash_attention_2":
+        return
+    square = (ctx.seq, Axis("keys", ctx.seq.size))
+    flags = ctx.tape.new(square, "bool", "mask flags")
+    if ctx.settings.attention == "eager":
+        ctx.shared[name] = ctx.tape.new((ctx.batch, *square), dtype, "mask")
+    else:
+        ctx.shared[name] = ctx.tape.new(square, "bool", "mask")
+    del flags

@@ -13,21 +13,24 @@ from memcalc.tape.functional.pointwise import (
     add,
     add_scalar,
     cast,
+    dropout,
     keeps_result,
     layer_norm,
     like,
+    masked_fill,
     mean,
     mul,
     neg,
     pow2,
     rsqrt,
     scale,
+    sub,
     tanh,
 )
-from memcalc.tape.functional.shape import cat, clone, repeat, slice_last, split_heads, split_last, view
+from memcalc.tape.functional.shape import cat, clone, expand, narrow, repeat, slice_last, split_heads, split_last, view
 
 __all__ = [
-    "activation", "add", "add_scalar", "cast", "cast_weight", "cat", "clone", "embedding", "keeps_result", "layer_norm", "like", "linear", "log_softmax", "matmul", "mean", "mul", "neg",
-    "nll_loss", "pow2", "repeat", "rsqrt", "scale", "scaled_dot_product_attention", "slice_last", "softmax", "split_heads",
-    "split_last", "tanh", "view",
+    "activation", "add", "add_scalar", "cast", "cast_weight", "cat", "clone", "dropout", "embedding", "expand", "keeps_result", "layer_norm", "like",
+    "linear", "log_softmax", "masked_fill", "matmul", "mean", "mul", "narrow", "neg", "nll_loss", "pow2", "repeat", "rsqrt", "scale",
+    "scaled_dot_product_attention", "slice_last", "softmax", "split_heads", "split_last", "sub", "tanh", "view",
 ]  # fmt: skip

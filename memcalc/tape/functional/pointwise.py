@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from memcalc.tape.tape import Finish
 from memcalc.tape.tensor import Shape, Tensor
 from memcalc.units import DTYPE_BYTES
 
@@ -25,6 +26,15 @@ def sum_to(grad: Tensor, shape: Shape, dtype: str) -> Tensor:
     return grad if grad.dtype == dtype else like(grad, "cast of gradient", dtype)
 
 
+def fit_to(shapes: Sequence[tuple[Shape, str]]) -> Finish:
+    """What brings an operator's gradients to the shapes and dtypes of its inputs, one after the other."""
+
+    def finish(raw: list[Tensor | None]) -> list[Tensor | None]:
+        return [sum_to(made, *s) if (made := raw.pop(0)) is not None else None for s in shapes]
+
+    return finish
+
+
 def cast(x: Tensor, dtype: str, name: str | None = None) -> Tensor:
     """``x.to(dtype)``: a copy, or x itself when nothing changes. Saves nothing."""
     if x.dtype == dtype:
@@ -38,7 +48,38 @@ def add(x: Tensor, y: Tensor, name: str = "sum") -> Tensor:
     """``x + y``, y broadcast to x. Saves nothing; the gradient is handed to both."""
     out = like(x, name, promote(x.dtype, y.dtype))
     shapes = ((x.shape, x.dtype), (y.shape, y.dtype))
-    x.tape.record(out, (x, y), (), lambda wants, g: tuple(sum_to(g, *s) if w else None for w, s in zip(wants, shapes)))
+    x.tape.record(out, (x, y), (), lambda wants, g: tuple(sum_to(g, *s) if w else None for w, s in zip(wants, shapes, strict=True)))
+    return out
+
+
+def sub(x: Tensor, y: Tensor, name: str = "difference") -> Tensor:
+    """``x - y``, y broadcast to x. Saves nothing; y's gradient is negated in full before it is summed down."""
+    out = like(x, name, promote(x.dtype, y.dtype))
+    shapes = ((x.shape, x.dtype), (y.shape, y.dtype))
+
+    def backward(wants: tuple[bool, ...], g: Tensor) -> tuple[Tensor | None, ...]:
+        return sum_to(g, *shapes[0]) if wants[0] else None, sum_to(like(g, "negative of gradient"), *shapes[1]) if wants[1] else None
+
+    x.tape.record(out, (x, y), (), backward)
+    return out
+
+
+def dropout(x: Tensor, p: float, name: str = "after dropout") -> Tensor:
+    """``F.dropout(x, p, training=True)`` on a GPU: a copy and a mask of one byte an element, which it saves (native_dropout); x itself at p = 0.
+
+    A CPU has no such kernel and keeps its mask in the dtype of x.
+    """
+    if p <= 0:
+        return x
+    out, mask = like(x, name), like(x, "dropout mask", "bool")
+    x.tape.record(out, (x,), (mask,), lambda wants, g, mask: (like(g, "gradient of dropout"),))
+    return out
+
+
+def masked_fill(x: Tensor, mask: Tensor, name: str = "masked") -> Tensor:
+    """``x.masked_fill(mask, constant)``, and ``torch.where(mask, x, constant)``. Saves the mask."""
+    out = like(x, name)
+    x.tape.record(out, (x,), (mask,), lambda wants, g, mask: (like(g, "gradient of masked"),))
     return out
 
 
@@ -57,15 +98,18 @@ def scale(x: Tensor, name: str = "scaled") -> Tensor:
 
 
 def mul(x: Tensor, y: Tensor, name: str = "product") -> Tensor:
-    """``x * y``, y broadcast to x. Saves each factor whose partner takes a gradient."""
+    """``x * y``, y broadcast to x. Saves each factor whose partner takes a gradient.
+
+    Backward makes both products, then sums each over what was broadcast and casts it.
+    """
     out = like(x, name, promote(x.dtype, y.dtype))
     saves = ((x,) if y.requires_grad else ()) + ((y,) if x.requires_grad else ())
     shapes = ((x.shape, x.dtype), (y.shape, y.dtype))
 
     def backward(wants: tuple[bool, ...], g: Tensor, *saved: Tensor) -> tuple[Tensor | None, ...]:
-        return tuple(sum_to(like(g, "gradient of product"), *s) if w else None for w, s in zip(wants, shapes))
+        return tuple(like(g, "gradient of product") if w else None for w in wants)
 
-    x.tape.record(out, (x, y), saves, backward)
+    x.tape.record(out, (x, y), saves, backward, fit_to(shapes))
     return out
 
 
@@ -127,23 +171,26 @@ def tanh(x: Tensor, name: str = "tanh") -> Tensor:
 
 
 def layer_norm(x: Tensor, params: Sequence[Tensor], name: str = "output") -> Tensor:
-    """``F.layer_norm``. Saves x and the fp32 mean and reciprocal deviation of each row (native_layer_norm)."""
+    """``F.layer_norm``. Saves x and the mean and reciprocal deviation of each row (native_layer_norm).
+
+    The statistics are in the dtype of x, as a CPU has them; a GPU keeps them in fp32, which is 4 more bytes a row of bf16.
+    """
     out = like(x, name)
     rows = x.shape[:-1]
-    stat = promote(x.dtype, "float32")
+    stat = promote(x.dtype, params[0].dtype) if params else x.dtype
     mean_, rstd = x.tape.new(rows, stat, "mean"), x.tape.new(rows, stat, "reciprocal deviation")
     shapes = [(p.shape, p.dtype) for p in params]
 
     def backward(wants: tuple[bool, ...], g: Tensor, x: Tensor, *rest: Tensor) -> tuple[Tensor | None, ...]:
         of_x = like(x, "gradient of layer norm") if wants[0] else None
-        return (of_x, *(g.tape.new(*s, "gradient of weight") if w else None for w, s in zip(wants[1:], shapes)))
+        return (of_x, *(g.tape.new(*s, "gradient of weight") if w else None for w, s in zip(wants[1:], shapes, strict=True)))
 
     x.tape.record(out, (x, *params), (x, mean_, rstd), backward)
     return out
 
 
 def activation(x: Tensor, name: str) -> Tensor:
-    """A one-kernel activation that saves its input: silu, gelu (exact or tanh), softplus, …"""
+    """A one-kernel activation that saves its input: silu, gelu (exact or tanh), softplus and others."""
     out = like(x, name)
     x.tape.record(out, (x,), (x,), lambda wants, g, x: (like(x, f"gradient of {name}"),))
     return out

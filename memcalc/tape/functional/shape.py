@@ -32,7 +32,12 @@ def split_heads(x: Tensor, shape: Shape) -> Tensor:
 
 def slice_last(x: Tensor, axis: Axis) -> Tensor:
     """``x[..., a:b]``: a view; backward writes its gradient into zeros of the whole shape."""
-    y = Tensor(x.tape, (*x.shape[:-1], axis), x.dtype, x.storage)
+    return narrow(x, (*x.shape[:-1], axis))
+
+
+def narrow(x: Tensor, shape: Shape) -> Tensor:
+    """A part of x under its own shape (slices, selected indices): a view; backward writes its gradient into zeros of the whole shape."""
+    y = Tensor(x.tape, shape, x.dtype, x.storage)
     whole = x.shape
     x.tape.record(y, (x,), (), lambda wants, g: (g.tape.new(whole, g.dtype, "gradient of slice"),))
     return y
@@ -59,9 +64,17 @@ def cat(parts: Sequence[Tensor], last: Axis, name: str) -> Tensor:
     shapes = [p.shape for p in parts]
 
     def backward(wants: tuple[bool, ...], g: Tensor) -> tuple[Tensor | None, ...]:
-        return tuple(Tensor(g.tape, shape, g.dtype, g.storage) if w else None for w, shape in zip(wants, shapes))
+        return tuple(Tensor(g.tape, shape, g.dtype, g.storage) if w else None for w, shape in zip(wants, shapes, strict=True))
 
     first.tape.record(out, parts, (), backward)
+    return out
+
+
+def expand(x: Tensor, shape: Shape) -> Tensor:
+    """``x.expand(…)``: a view that shows each element several times. Backward sums them."""
+    out = Tensor(x.tape, shape, x.dtype, x.storage)
+    back = x.shape
+    x.tape.record(out, (x,), (), lambda wants, g: (g.tape.new(back, g.dtype, "sum of copies"),))
     return out
 
 

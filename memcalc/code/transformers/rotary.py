@@ -1,0 +1,114 @@
+"""Rotary positions: the angles, made once per step, and how they turn queries and keys."""
+
+from __future__ import annotations
+
+from memcalc.code.context import Context
+from memcalc.code.transformers.rotary_pairs import complex_angles, turn_complex, turn_pairs
+from memcalc.components import Rotary
+from memcalc.specs.model import Axis
+from memcalc.tape import functional as F
+from memcalc.tape.tensor import Shape, Tensor
+
+
+def make_angles(ctx: Context, m: Rotary, dtype: str) -> None:
+    """Put cosines and sines into ``ctx.shared`` (LlamaRotaryEmbedding.forward).
+
+    They are made in fp32 and stay so where the model turns with them as they are; GPT-J picks rows of a table instead, which is a buffer.
+    """
+    whole: Shape = (ctx.seq, Axis("head_dim", m.dim))
+    dtype = "float32" if m.precision in ("angles", "products") else dtype
+    with ctx.tape.no_grad():
+        if m.style == "tabled":
+            ctx.shared[key(m, "sin and cos")] = F.cast(ctx.tape.new(whole, "float32", "rows of the table"), dtype, "sin and cos")
+            return
+        if m.style == "complex":
+            ctx.shared[key(m, "complex angles")] = complex_angles(ctx, m.dim)
+            return
+        half = ctx.tape.new((ctx.seq, Axis("head_dim/2", m.dim // 2)), "float32", "angles")
+        whole = half.shape if m.style == "halves" else whole
+        angles = half if m.style == "halves" else ctx.tape.new(whole, "float32", "angles twice")
+        cos = F.scale(ctx.tape.new(whole, "float32", "cos in fp32"))
+        sin = F.scale(ctx.tape.new(whole, "float32", "sin in fp32"))
+        ctx.shared[key(m, "cos")] = F.cast(cos, dtype, "cos")
+        ctx.shared[key(m, "sin")] = F.cast(sin, dtype, "sin")
+        del half, angles, cos, sin
+
+
+def key(m: Rotary, name: str) -> str:
+    """The key of a set of angles in ``ctx.shared``."""
+    return f"{m.name} {name}" if m.name else name
+
+
+def rotate(ctx: Context, m: Rotary, query: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Queries and keys turned (apply_rotary_pos_emb of the model)."""
+    if m.style == "tabled":
+        turned_keys = turn_part(ctx, m, keys, "key")
+        return turn_part(ctx, m, query, "query"), turned_keys
+    if m.style == "complex":
+        return turn_complex(ctx.shared[key(m, "complex angles")], query, keys)
+    if m.style in ("pairs", "halves"):
+        return turn_pairs(ctx.shared[key(m, "cos")], ctx.shared[key(m, "sin")], query, keys)
+    if m.precision == "all":
+        return turn_in_fp32(ctx, m, query, keys)
+    angles = shared_angles(ctx, m)
+    dtype = query.dtype
+    if m.sliced:
+        return turn_slice(m, query, angles, "query"), turn_slice(m, keys, angles, "key")
+    query, keys = turn(m, query, angles, "query"), turn(m, keys, angles, "key")
+    return F.cast(query, dtype, "query"), F.cast(keys, dtype, "key")
+
+
+def turn_slice(m: Rotary, x: Tensor, angles: tuple[Tensor, Tensor], name: str) -> Tensor:
+    """The first part of each head turned, and put together with the rest (apply_rotary_pos_emb of Phi-3)."""
+    part, rest = cut(x, m.dim), cut(x, x.shape[-1].size - m.dim)
+    return F.cat((turn(m, part, angles, name), rest), x.shape[-1], name)
+
+
+def puts_heads_first(m: Rotary | None) -> bool:
+    """Whether queries come out as a fresh tensor with heads before tokens in memory, not as a view of the projection or laid out like one."""
+    return m is not None and m.sliced and m.style != "tabled"
+
+
+def turn(m: Rotary, x: Tensor, angles: tuple[Tensor, Tensor], name: str) -> Tensor:
+    """``x * cos + rotate_half(x) * sin``; saves only the angles."""
+    if m.precision == "products":
+        left = F.mul(F.cast(x, "float32"), angles[0], f"{name} * cos")
+        return F.add(left, F.mul(F.cast(rotate_half(x), "float32"), angles[1], f"{name} * sin"), name)
+    return F.add(F.mul(x, angles[0], f"{name} * cos"), F.mul(rotate_half(x), angles[1], f"{name} * sin"), name)
+
+
+def shared_angles(ctx: Context, m: Rotary) -> tuple[Tensor, Tensor]:
+    """Cosines and sines, as the layer uses them."""
+    cos, sin = ctx.shared[key(m, "cos")], ctx.shared[key(m, "sin")]
+    if m.style == "repeated":
+        return F.like(cos, "cos of each pair"), F.like(sin, "sin of each pair")
+    return cos, sin
+
+
+def rotate_half(x: Tensor) -> Tensor:
+    """``cat(-x2, x1)`` of the two halves, and ``stack(-x2, x1)`` of even and odd elements, whose sizes are the same."""
+    half = Axis("head_dim/2", x.shape[-1].size // 2)
+    first, second = F.slice_last(x, half), F.slice_last(x, half)
+    return F.cat((F.neg(second), first), x.shape[-1], "rotated half")
+
+
+def turn_in_fp32(ctx: Context, m: Rotary, query: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Copies in fp32 are turned and cast back (apply_rotary_pos_emb of Cohere)."""
+    dtype, angles = query.dtype, shared_angles(ctx, m)
+    query, keys = F.cast(query, "float32", "query in fp32"), F.cast(keys, "float32", "key in fp32")
+    query, keys = turn(m, query, angles, "turned query"), turn(m, keys, angles, "turned key")
+    return F.cast(query, dtype, "query"), F.cast(keys, dtype, "key")
+
+
+def turn_part(ctx: Context, m: Rotary, x: Tensor, name: str) -> Tensor:
+    """The turned part and the rest, put together again; sines and cosines of each pair are spread out anew (GPTJAttention.forward)."""
+    part, rest = cut(x, m.dim), cut(x, x.shape[-1].size - m.dim)
+    table = ctx.shared[key(m, "sin and cos")]
+    sin, cos = F.like(table, "sin of each pair"), F.like(table, "cos of each pair")
+    part = turn(m, part, (cos, sin), name)
+    return F.cat((part, rest), x.shape[-1], name)
+
+
+def cut(x: Tensor, size: int) -> Tensor:
+    """A slice of the last axis."""
+    return F.slice_last(x, Axis("head_dim", size))

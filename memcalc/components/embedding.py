@@ -1,0 +1,60 @@
+"""The front of a language model: its tables, and what all layers share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from memcalc.components.attention import Rotary
+from memcalc.components.linear import Linear
+from memcalc.components.norm import LayerNorm
+from memcalc.specs.model import Axis, Component, Weight
+
+
+@dataclass(frozen=True)
+class Embedding(Component):
+    """Token table, and learned positions where there are any; rotary angles and masks are made here once for all layers.
+
+    Attributes:
+        vocab, width: the table's axes.
+        positions: rows of the learned position table, 0 for none; the first `reserved_positions` of them stand for no token.
+        rotary: the angles that the layers share.
+        scaled: multiplied by a constant (Gemma, Granite).
+        tied: the head uses this table too, so its gradient is there before this block runs back.
+        local_rotary: a second set of angles, for the layers with windows (Gemma 3).
+        token_types: rows of the table of token types (BERT), 0 for none.
+        norm: on the sum (BERT, BLOOM).
+        dropout: on what comes out.
+        project: to another width (OPT 350M, ELECTRA).
+        alibi_heads: heads for which an ALiBi bias is made, 0 for none.
+        masks: windows (None: the whole sequence) of masks that the model makes whether or not its attention needs them.
+        style: whose order of steps: ``decoder`` (tokens alone), ``gpt2`` (positions summed by the model's own code, which holds both
+            summands), ``opt`` (likewise, positions counted from a mask), ``bloom`` (normalised by the model's own code), ``bert`` (all in
+            an embedding module).
+    """
+
+    vocab: Axis
+    width: Axis
+    positions: int = 0
+    rotary: Rotary | None = None
+    scaled: bool = False
+    tied: bool = False
+    local_rotary: Rotary | None = None
+    token_types: int = 0
+    norm: LayerNorm | None = None
+    dropout: float = 0.0
+    project: Linear | None = None
+    alibi_heads: int = 0
+    masks: tuple[int | None, ...] = ()
+    reserved_positions: int = 0
+    style: Literal["decoder", "gpt2", "opt", "bloom", "bert"] = "decoder"
+
+    def own_weights(self) -> Iterator[Weight]:
+        """``weight`` (vocab, width), ``position/weight``, ``token_type/weight``."""
+        yield Weight("weight", (self.vocab, self.width), (("vocab", 0),))
+        if self.positions:
+            width = self.project.outputs if self.project is not None and self.style == "opt" else self.width
+            yield Weight("position/weight", (Axis("positions", self.positions), width))
+        if self.token_types:
+            yield Weight("token_type/weight", (Axis("type_vocab_size", self.token_types), self.width))

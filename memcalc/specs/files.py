@@ -64,25 +64,25 @@ def parse_value(text: str, *, where: str) -> Any:
     return None if node is None else _Reader(where).value(node, ())
 
 
-def read_text(path: str | Path, *, max_bytes: int = MAX_FILE_BYTES) -> str:
-    """The text of a regular file of reasonable size.
+def read_text(path: str | Path, *, max_bytes: int = MAX_FILE_BYTES, what: str = "run file", where: str | None = None) -> str:
+    """The text of a regular file of reasonable size; `what` and `where` are what messages call it and its place.
 
     Raises:
         InputError: it is missing, a folder, a device, too large, unreadable, or not UTF-8.
     """
-    where = str(path)
+    where = where or str(path)
     try:
         info = os.stat(path)  # noqa: PTH116 (a path may hold what pathlib refuses)
         if stat.S_ISDIR(info.st_mode):
-            raise InputError("is a folder; a run file was expected", where=where)
+            raise InputError(f"is a folder; a {what} was expected", where=where)
         if not stat.S_ISREG(info.st_mode):
             raise InputError("is not a regular file", where=where)
         if info.st_size > max_bytes:
-            raise InputError(f"holds {info.st_size / 2**20:,.1f} MiB, far more than a run file", where=where)
+            raise InputError(f"holds {info.st_size / 2**20:,.1f} MiB, far more than a {what}", where=where)
         with open(path, "rb") as file:  # noqa: PTH123
             return file.read(max_bytes).decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise InputError("is not text; a run file in YAML was expected", where=where) from None
+        raise InputError(f"is not text; a {what} was expected", where=where) from None
     except FileNotFoundError:
         raise InputError("no such file", where=where) from None
     except PermissionError:

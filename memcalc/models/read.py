@@ -1,0 +1,80 @@
+"""From what the user calls a model to its description: a catalogue name, a path, or a Hub id."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+from memcalc.errors import InputError
+from memcalc.models import catalogue, families, hub
+from memcalc.models.config import Config
+from memcalc.models.files import read_json
+from memcalc.specs.model import ModelSpec
+
+
+def read_model(name: str) -> ModelSpec:
+    """The model that `name` names.
+
+    Args:
+        name: a name of the catalogue (which goes before a folder of that name; write ``./name`` for the folder), a path to a config.json
+            or to the folder that holds it, or a Hub id, looked for in the catalogue, in the local cache and on the Hub.
+
+    Raises:
+        UnknownNameError: nothing is called that, or its ``model_type`` has no family.
+        ModelError: the config.json does not determine a model.
+        InputError: the file cannot be read or had.
+    """
+    return spec_of(read_config(name))
+
+
+def read_config(name: str) -> Config:
+    """The config.json behind a name, as families see it; arguments and errors as for `read_model`."""
+    if not name.strip():
+        raise InputError("no model given: name one of `memcalc models`, a path to a config.json, or a Hub id", where="model")
+    entry = catalogue.path_of(name)
+    if entry is None and (os.path.exists(name) or _looks_like_path(name)):  # noqa: PTH110 (answers False where pathlib raises)
+        path = _file_at(name)
+        return _config(read_json(path), where=path, name=name)
+    entry = entry or catalogue.path_of(catalogue.resolve(name) or "")
+    if entry is not None:
+        return _config(read_json(entry), where=f"configs/models/{entry.name}", name=name)
+    if hub.is_hub_id(name):
+        return _config(read_json(hub.config_file(name), where=f"{name}/config.json"), where=f"{name}/config.json", name=name)
+    raise catalogue.unknown(name)
+
+
+def spec_of(config: Config) -> ModelSpec:
+    """What the family of a config.json makes of it, with what was assumed."""
+    spec = families.family(config.model_type, where=config.where).spec(config)
+    return replace(spec, name=config.name, assumed=config.assumptions)
+
+
+def _config(data: dict[str, Any], *, where: str, name: str) -> Config:
+    model_type = families.infer_model_type(data, where=where)
+    config = Config(data, where=where, name=name, model_type=model_type)
+    if not data.get("model_type"):
+        config.assume(f"model_type {model_type}", "its architectures")
+    return config
+
+
+def _looks_like_path(name: str) -> bool:
+    return name.startswith(("/", "./", "../", "~", ".\\", "..\\")) or name.endswith((".json", "/", "\\")) or name in {".", ".."} or name.count("/") > 1
+
+
+def _file_at(name: str) -> str:
+    """The config.json that a path means, spelt as the user did.
+
+    Raises:
+        InputError: there is none; the message says what the folder holds instead.
+    """
+    path = os.path.expanduser(name)  # noqa: PTH111 (leaves an unknown user's name as it is)
+    if not os.path.isdir(path):  # noqa: PTH112 (answers False where pathlib raises)
+        return path
+    file, adapter = os.path.join(path, hub.FILE), os.path.join(path, "adapter_config.json")  # noqa: PTH118
+    if os.path.lexists(file):
+        return file
+    if os.path.lexists(adapter):
+        base = read_json(adapter).get("base_model_name_or_path")
+        raise InputError(f"holds an adapter, not a model: give its base model{f', {base}' if isinstance(base, str) and base else ''}", where=name)
+    raise InputError("the folder has no config.json: give the folder that holds the model's, or the file itself", where=name)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from memcalc.engine.result import Term
@@ -37,10 +36,10 @@ class Row(NamedTuple):
     values: tuple[int, ...]
 
 
-@dataclass
 class _Node:
-    values: list[int]
-    children: dict[str, _Node] = field(default_factory=dict)
+    def __init__(self, values: list[int]) -> None:
+        self.values = values
+        self.children: dict[str, _Node] = {}
 
 
 def rows_of(columns: Sequence[Iterable[Term]], *, depth: int = DEPTH, least: float = LEAST) -> list[Row]:

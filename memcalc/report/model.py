@@ -1,0 +1,105 @@
+"""Models and cards in words: lists of them, and one model's parameters, layers and cache."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from memcalc.report.style import BOLD, DIM, Style, columns, pad
+from memcalc.report.tables import comma_rows, grid
+from memcalc.report.words import count
+from memcalc.whatif.describe import Description, Part
+
+TREE_DEPTH = 3
+
+
+def listing(head: Sequence[str], rows: Sequence[Sequence[Any]], *, form: str, style: Style, numbers: Sequence[int] = ()) -> str:
+    """Rows of plain values as table, json, markdown or csv; `numbers` are the columns that stand at the right."""
+    if form == "json":
+        return json.dumps([dict(zip(head, row, strict=True)) for row in rows], indent=1, ensure_ascii=False)
+    if form == "csv":
+        return comma_rows(head, [[_cell(value) for value in row] for row in rows])
+    cells = [[_cell(value) for value in row] for row in rows]
+    if form == "markdown":
+        return grid(cells, head, numbers_from=len(head))
+    lines = columns([list(head), *cells], right=[i in numbers for i in range(len(head))])
+    return "\n".join([style.paint(lines[0], DIM), *lines[1:]])
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+
+
+def described(found: Description, style: Style, *, depth: int = TREE_DEPTH) -> str:
+    """A model: its counts, its layers by kind, its parameter tree."""
+    spec = found.spec
+    total = found.tree.num_params
+    facts = [("model", f"{spec.name} ({spec.model_type})"), ("parameters", f"{total:,} ({count(total)})")]
+    if spec.active_params and spec.active_params != total:
+        facts.append(("active", f"{spec.active_params:,} ({count(spec.active_params)}) per token"))
+    sizes = [("hidden_size", spec.hidden_size), ("vocab_size", spec.vocab_size), ("layers", spec.num_layers), ("length", spec.max_position_embeddings)]
+    facts.append(("sizes", ", ".join(f"{name} {value:,}" for name, value in sizes if value)))
+    if spec.tied:
+        facts.append(("head", "uses the embedding's table: counted once"))
+    facts.append(("cache", f"{found.cache_bytes_per_token:,} bytes per token in bfloat16" if found.cache_bytes_per_token else found.why_no_cache))
+    kinds = [f"{kind.num_layers} × {kind.parts}, {count(kind.num_params)} each{_places(found, kind.places)}" for kind in found.layers]
+    facts += [("layers" if i == 0 else "", line) for i, line in enumerate(kinds)]
+    facts += [("not run" if i == 0 else "", line) for i, line in enumerate(spec.untraced)]
+    facts += [("assumed" if i == 0 else "", line) for i, line in enumerate(getattr(spec, "assumed", ()))]
+    lines = [f"{style.paint(pad(label, 12), DIM)}{text}" for label, text in facts]
+    return "\n".join([*lines, "", *_tree(found.tree, style, depth)])
+
+
+def as_dict(found: Description) -> dict[str, Any]:
+    """The same as plain data."""
+    spec = found.spec
+    return {
+        "name": spec.name,
+        "model_type": spec.model_type,
+        "params": {"total": found.tree.num_params, "active": spec.active_params or found.tree.num_params},
+        "cache_bytes_per_token": found.cache_bytes_per_token,
+        "layers": [{"count": kind.num_layers, "parts": kind.parts, "params": kind.num_params, "places": kind.places} for kind in found.layers],
+        "tree": _plain(found.tree),
+        "assumptions": list(getattr(spec, "assumed", ())),
+    }
+
+
+def tree_rows(part: Part, depth: int, level: int = 0) -> Iterator[tuple[int, Part]]:
+    """The parts down to a depth with their levels, the whole first; one that holds a single part stands for it."""
+    while len(part.parts) == 1:
+        (only,) = part.parts
+        part = part._replace(shape=only.shape, parts=only.parts)
+    yield level, part
+    if level < depth:
+        for below in part.parts:
+            yield from tree_rows(below, depth, level + 1)
+
+
+def _places(found: Description, places: str) -> str:
+    return f" (layers {places})" if len(found.layers) > 1 else ""
+
+
+def _tree(tree: Part, style: Style, depth: int) -> list[str]:
+    rows = []
+    for level, part in tree_rows(tree, depth):
+        name = "  " * level + (part.name or "all") + (f"  × {part.repeat}" if level == 1 and part.repeat > 1 else "")
+        shape = " × ".join(f"{size:,}" for size in part.shape)
+        rows.append([name, f"{part.num_params:,}", f"{part.num_params / (tree.num_params or 1):.1%}", shape])
+    lines = columns([["path", "parameters", "share", "shape"], *rows], right=[False, True, True, False])
+    return [style.paint(lines[0], DIM), style.paint(lines[1], BOLD), *lines[2:]]
+
+
+def _plain(part: Part) -> dict[str, Any]:
+    found: dict[str, Any] = {"name": part.name, "path": part.path, "params": part.num_params}
+    if part.shape:
+        found["shape"] = list(part.shape)
+    if part.repeat > 1:
+        found["repeat"] = part.repeat
+    if part.parts:
+        found["parts"] = [_plain(below) for below in part.parts]
+    return found

@@ -205,7 +205,7 @@ class Tape:
                 continue
             made, edges = node.run(recomputed=self.recomputed), node.edges
             del node
-            for i, onward in sorted(enumerate(edges), key=_parameters_first):
+            for i, onward in enumerate(edges):
                 self.deliver(onward, made, i)
             del made, edges
 
@@ -232,9 +232,3 @@ class Tape:
             grad.storage.record.path = target.path
             if self.marks and target.path.startswith("gradients/"):
                 self.mark(target.path, grad.shape, grad.dtype)
-
-
-def _parameters_first(numbered: tuple[int, Edge]) -> bool:
-    """Filing a parameter's gradient goes before all other work (its node has the highest priority in the engine)."""
-    edge = numbered[1]
-    return not (edge is not None and isinstance(edge[0], Leaf))

@@ -1,0 +1,67 @@
+"""``memcalc compare``: two or more runs side by side, term by term."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from memcalc.cli.estimate import LIMIT, MARGIN, judged, status
+from memcalc.cli.shell.command import Argument, Command, Given, Option
+from memcalc.cli.shell.output import OUT_FILE, format_option, sink
+from memcalc.cli.shell.runs import layers_of, run_options
+from memcalc.specs.read import Layer, key_layer, merged
+from memcalc.specs.run import Run
+
+
+def options() -> tuple[Option, ...]:
+    """Flags of this command."""
+    return (*run_options(), LIMIT, MARGIN, format_option("table", "json", "markdown", "csv"), OUT_FILE)
+
+
+def runs_of(given: Given) -> Iterator[tuple[str, Run]]:
+    """The runs that a command line names: variants of the first argument, or each argument a run of its own.
+
+    Raises:
+        InputError: one of them cannot be.
+    """
+    variants = [word for word in given.arguments if "=" in word]
+    bases = [word for word in given.arguments if "=" not in word]
+    if not variants:
+        for base in bases:
+            yield base, merged(layers_of(given, model=base))
+        return
+    from memcalc.whatif.compare import variant
+
+    models: list[str | None] = [*bases] or [None]
+    for base in models:
+        for word in variants:
+            layers: Sequence[Layer] = [*layers_of(given, model=base), key_layer(variant(word))]
+            yield (f"{base} {word}" if len(bases) > 1 else word), merged(layers)
+
+
+def run(given: Given) -> int:
+    """Do it."""
+    from memcalc.engine.estimate import estimate
+    from memcalc.whatif.compare import compared
+
+    found = compared({name: judged(estimate(asked), given) for name, asked in runs_of(given)})
+    out = sink(given)
+    from memcalc.report import compare as report
+    from memcalc.report.style import Style
+
+    written = {
+        "table": lambda: report.text(found, Style(out.width, out.colour)),
+        "json": lambda: report.as_json(found),
+        "markdown": lambda: report.markdown(found),
+        "csv": lambda: report.comma_separated(found),
+    }
+    out.write(written[out.format]())
+    return max(status(answer, given) for answer in found.estimates)
+
+
+COMMAND = Command(
+    run,
+    "Two or more runs side by side, term by term: what moved, and why.",
+    (Argument("RUN", "models or run files; or one of them, and variants of it such as zero=3,gpus=4", many=True),),
+    options,
+    example=('memcalc compare llama-13b --gpu v100-32g "zero=3,gpus=4" "tp=2,zero=2,gpus=2" "tp=2,zero=2,gpus=4"', "memcalc compare before.yaml after.yaml"),
+)

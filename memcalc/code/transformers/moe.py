@@ -1,0 +1,96 @@
+"""Mixtures of experts as transformers runs them by default: rows sorted by expert, one grouped product for all experts.
+
+``grouped_mm`` is what ``experts_implementation`` means where nothing is said (integrations/moe.py, grouped_mm_experts_forward). It works on
+tokens × top_k rows in all, however they fall on the experts, so nothing is assumed of the routing.
+"""
+
+from __future__ import annotations
+
+from memcalc.code.context import Context, runs
+from memcalc.code.transformers.router import route
+from memcalc.components.moe import Experts, MoE
+from memcalc.tape import functional as F
+from memcalc.tape.functional import routing
+from memcalc.tape.functional.activations import apply_activation
+from memcalc.tape.functional.shape import split_last
+from memcalc.tape.tensor import Axis, Tensor
+
+
+@runs(MoE)
+def moe(ctx: Context, m: MoE, x: Tensor) -> Tensor:
+    """x (batch, seq, hidden) → the same (MixtralSparseMoeBlock, Qwen2MoeSparseMoeBlock, DeepseekV3MoE and their relatives)."""
+    tokens = Axis("tokens", ctx.batch.size * ctx.seq.size)
+    flat = F.view(x, (tokens, x.shape[-1]))
+    shared = ctx.run(m.shared, x, m.shared_name) if m.shared is not None and m.order == "shared first" else None
+    _logits, weights, indices = route(ctx, m.gate, flat)
+    with ctx.inside("experts"):
+        out = F.view(grouped_experts(ctx, m.experts, flat, weights, indices), x.shape)
+    del flat
+    if m.shared is not None and shared is None:
+        shared = ctx.run(m.shared, x, m.shared_name)
+    if m.shared_gate is not None and shared is not None:
+        shared = F.mul(shared, F.keeps_result(ctx.run(m.shared_gate, x), "gate of shared expert"), "gated shared expert")
+    return out if shared is None else F.add(out, shared, "experts + shared")
+
+
+def grouped_experts(ctx: Context, m: Experts, x: Tensor, weights: Tensor, indices: Tensor) -> Tensor:
+    """x (tokens, hidden), weights and indices (tokens, top_k) → (tokens, hidden) in x's dtype.
+
+    Held to the end beside what is saved: the sorted ids, and their count in another dtype on the way to the offsets.
+    """
+    tape, tokens, top_k = ctx.tape, x.shape[0], indices.shape[1]
+    rows = Axis("tokens * top_k", tokens.size * top_k.size)
+    ids, order = tape.new((rows,), "int64", "sorted expert ids"), tape.new((rows,), "int64", "order")
+    selected = routing.index_rows(x, tape.new((rows,), "int64", "token of each row"), rows, "rows by expert")
+    scores = routing.index_rows(F.view(weights, (rows,)), order, rows, "scores by expert")
+    held = [tape.new((rows,), "int32", "expert ids to count"), tape.new((m.count,), "int32", "rows per expert")]
+    offsets = tape.new((m.count,), "int32", "offsets")
+    bias = bias_of_rows(ctx, m, ids, "gate_up")
+    out = added(project(ctx, m, selected, offsets, "gate_up"), bias)
+    out = gate(m, out)
+    bias = bias_of_rows(ctx, m, ids, "down")
+    out = added(project(ctx, m, out, offsets, "down"), bias)
+    weighted = F.mul(out, F.view(scores, (rows, Axis("1", 1))), "weighted rows")
+    inverse = tape.new((rows,), "int64", "inverse order")
+    tape.new((rows,), "int64", "positions")
+    weighted = routing.index_rows(weighted, inverse, rows, "weighted rows in order")
+    total = routing.sum_of_choices(weighted, tokens, top_k, "sum over experts")
+    total = F.cast(total, x.dtype, "output of experts")
+    del bias, held
+    return total
+
+
+def weight_of(ctx: Context, m: Experts, name: str) -> Tensor:
+    """One of the stacked weights, as this rank holds it."""
+    return ctx.parameter(next(w for w in m.own_weights() if w.name == name))
+
+
+def bias_of_rows(ctx: Context, m: Experts, ids: Tensor, which: str) -> Tensor | None:
+    """The expert's bias, picked for each row."""
+    return routing.index_rows(weight_of(ctx, m, f"{which}_proj_bias"), ids, ids.shape[0], f"{which} bias of rows") if m.bias else None
+
+
+def project(ctx: Context, m: Experts, x: Tensor, offsets: Tensor, which: str) -> Tensor:
+    """One of the two grouped products."""
+    weight = weight_of(ctx, m, f"{which}_proj")
+    return routing.grouped_mm(x, weight, offsets, weight.shape[2 if m.transposed else 1], f"{which} of rows")
+
+
+def added(x: Tensor, bias: Tensor | None) -> Tensor:
+    """The bias added in place, where there is one."""
+    return x if bias is None else routing.add_in_place(x, bias)
+
+
+def gate(m: Experts, both: Tensor) -> Tensor:
+    """``act(gate) * up`` of halves, or gpt-oss's clamped gate of interleaved columns (GptOssExperts._apply_gate)."""
+    half = Axis(m.intermediate.name, both.shape[-1].size // 2)
+    if m.activation != "clamped":
+        gate, up = split_last(both, (half, half))
+        return F.mul(apply_activation(gate, m.activation), up, "gate * up")
+    gate = F.slice_last(both, half)
+    up = F.slice_last(both, half)
+    del both
+    gate = routing.clamp(gate, "clamped gate", bounds=1)
+    up = routing.clamp(up, "clamped up")
+    glu = F.mul(gate, F.keeps_result(F.scale(gate, "alpha * gate"), "sigmoid"), "gate * sigmoid")
+    return F.mul(F.add_scalar(up, "up + 1"), glu, "gated")

@@ -1,0 +1,148 @@
+"""Routers: from hidden states to each token's experts and their weights. Checked operator by operator against traced steps."""
+
+from __future__ import annotations
+
+from functools import singledispatch
+from typing import NamedTuple
+
+from memcalc.code.context import Context
+from memcalc.components.moe import CorrectedSoftmaxRouter, Groups, Router, SigmoidRouter, SoftmaxRouter, TopKRouter
+from memcalc.tape import functional as F
+from memcalc.tape.functional import routing
+from memcalc.tape.functional.matmul import cast_weight
+from memcalc.tape.functional.pointwise import masked_fill
+from memcalc.tape.tensor import Axis, Shape, Tensor
+
+
+class Choice(NamedTuple):
+    """What a router returns, all of it held by its caller.
+
+    Attributes:
+        logits: (tokens, experts); only the auxiliary loss wants them.
+        weights: (tokens, top_k).
+        indices: (tokens, top_k), int64.
+    """
+
+    logits: Tensor
+    weights: Tensor
+    indices: Tensor
+
+
+def route(ctx: Context, m: Router, x: Tensor) -> Choice:
+    """Run a router, under its name, on x (tokens, hidden)."""
+    with ctx.inside(m.module_name):
+        return choose(m, ctx, x)
+
+
+@singledispatch
+def choose(m: Router, ctx: Context, x: Tensor) -> Choice:
+    """The choice of one kind of router."""
+    raise NotImplementedError(type(m).__name__)
+
+
+def logits_of(ctx: Context, m: Router, x: Tensor) -> Tensor:
+    """The product with the router's weight; a float32 weight reads a float32 copy of x, which it saves."""
+    weights = list(m.own_weights())[: 1 + m.bias]
+    if m.dtype is not None:
+        x = F.cast(x, m.dtype, f"{m.dtype} copy for the router")
+    params = [cast_weight(ctx.parameter(w), ctx.weight_path(w)) for w in weights]
+    return F.linear(x, params[0], params[1] if m.bias else None, m.experts, "router logits")
+
+
+def top_k_axis(m: Router) -> Axis:
+    """How many experts each token has."""
+    return Axis("top_k", m.top_k)
+
+
+@choose.register
+def softmax_router(m: SoftmaxRouter, ctx: Context, x: Tensor) -> Choice:
+    """Softmax in float32, top-k (MixtralTopKRouter, Qwen3MoeTopKRouter, DeepseekV2TopkRouter, HunYuanMoEV1Gate)."""
+    logits = logits_of(ctx, m, x)
+    scores = F.softmax(logits, "float32", "router probabilities")
+    if m.groups is not None:
+        with ctx.tape.no_grad():
+            best, _which = routing.topk(F.view(scores, grouped(m, m.groups, x)), Axis("1", 1), "best of each group")
+            held = unchosen(ctx, m, m.groups, F.view(best, best.shape[:2]))
+        scores = masked_fill(scores, held[-1], "scores of chosen groups")
+    weights, indices = routing.topk(scores, top_k_axis(m))
+    del scores
+    if m.normalise:
+        weights = routing.div(weights, routing.sum_over(weights, 1, "sum of chosen scores", keep=True), in_place=True)
+    if m.scaled:
+        weights = F.scale(weights, "scaled scores")
+    if m.cast_back:
+        weights = F.cast(weights, logits.dtype, "scores in the logits' dtype")
+    return Choice(logits, weights, indices)
+
+
+@choose.register
+def top_k_router(m: TopKRouter, ctx: Context, x: Tensor) -> Choice:
+    """Top-k of the logits, softmax over those (GptOssTopKRouter, GraniteMoeTopKRouter)."""
+    logits = logits_of(ctx, m, x)
+    if m.wide:
+        logits = F.cast(logits, "float32", "router logits in fp32")
+    best, indices = routing.topk(logits, top_k_axis(m))
+    weights = F.softmax(best, name="scores")
+    if m.wide:
+        weights = F.cast(weights, x.dtype, "scores in the model's dtype")
+    return Choice(logits, weights, indices)
+
+
+@choose.register
+def sigmoid_router(m: SigmoidRouter, ctx: Context, x: Tensor) -> Choice:
+    """Sigmoid, choice by corrected scores, weights by the uncorrected ones (DeepseekV3TopkRouter, MiniMaxM2TopKRouter)."""
+    logits = logits_of(ctx, m, x)
+    scores = F.keeps_result(F.cast(logits, "float32"), "router scores")
+    with ctx.tape.no_grad():
+        corrected = F.add_scalar(scores, "corrected scores")
+        if m.groups is not None:
+            best, _which = routing.topk(F.view(corrected, grouped(m, m.groups, x)), Axis("2", 2), "best two of each group")
+            sums = routing.sum_over(best, 2, "group scores")
+            del best
+            _held = unchosen(ctx, m, m.groups, sums)
+            corrected = F.like(corrected, "corrected scores of chosen groups")
+        chosen, indices = routing.topk(corrected, top_k_axis(m))
+        if m.groups is not None:
+            del chosen
+    weights = routing.gather(scores, indices, "scores of the chosen")
+    if m.normalise:
+        total = routing.sum_over(weights, 1, "sum of chosen scores", keep=True)
+        if m.eps:
+            total = F.add_scalar(total, "sum of chosen scores + eps")
+        weights = routing.div(weights, total, in_place=True)
+    if m.scaled:
+        weights = F.scale(weights, "scaled scores")
+    return Choice(logits, weights, indices)
+
+
+@choose.register
+def corrected_softmax_router(m: CorrectedSoftmaxRouter, ctx: Context, x: Tensor) -> Choice:
+    """All in float32, whatever autocast says; choice by corrected scores (Ernie4_5_MoeTopKRouter)."""
+    autocast, ctx.tape.autocast = ctx.tape.autocast, None
+    logits = logits_of(ctx, m, x)
+    scores = F.softmax(logits, "float32", "router probabilities")
+    with ctx.tape.no_grad():
+        _dropped, indices = routing.topk(F.add_scalar(scores, "corrected scores"), top_k_axis(m))
+    weights = routing.gather(scores, indices, "scores of the chosen")
+    weights = routing.div(weights, routing.clamp(routing.sum_over(weights, 1, "sum of chosen scores", keep=True), "sum of chosen scores, at least", bounds=1))
+    weights = F.cast(weights, x.dtype, "scores in the model's dtype")
+    ctx.tape.autocast = autocast
+    return Choice(logits, weights, indices)
+
+
+def grouped(m: Router, groups: Groups, x: Tensor) -> Shape:
+    """Scores by group: (tokens, groups, experts of a group)."""
+    return (x.shape[0], Axis("groups", groups.count), Axis("experts per group", m.experts.size // groups.count))
+
+
+def unchosen(ctx: Context, m: Router, groups: Groups, scores: Tensor) -> tuple[Tensor, ...]:
+    """The mask of experts outside the chosen groups, last, after what is made on the way and held as long.
+
+    The real code lets it all go where the router returns, or keeps the mask for backward.
+    """
+    which = routing.topk(scores, Axis("chosen groups", groups.chosen), "chosen groups")[1]
+    flags = F.like(scores, "flags of groups")
+    wide = ctx.tape.new(grouped(m, groups, scores), scores.dtype, "flags of experts")
+    chosen = ctx.tape.new((scores.shape[0], m.experts), "bool", "chosen")
+    inverted = F.like(chosen, "not chosen")
+    return which, flags, wide, inverted

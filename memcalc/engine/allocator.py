@@ -26,6 +26,19 @@ ROUND_LARGE_BYTES = 2 * MiB
 """kRoundLarge: such a segment is rounded up to a multiple."""
 
 
+class OutOfMemory(Exception):  # noqa: N818 (torch's name for it)
+    """A request that no free block serves and for which the card has no room left, even with every unused segment given back.
+
+    Attributes:
+        num_bytes: of the segment that was wanted.
+        reserved_bytes: held at that time.
+    """
+
+    def __init__(self, num_bytes: int, reserved_bytes: int) -> None:
+        super().__init__(f"{num_bytes} bytes wanted, {reserved_bytes} reserved")
+        self.num_bytes, self.reserved_bytes = num_bytes, reserved_bytes
+
+
 @dataclass(eq=False)
 class Block:
     """A piece of a segment."""
@@ -34,6 +47,7 @@ class Block:
     size: int
     is_small: bool
     is_free: bool = False
+    requested: int = 0
     before: Block | None = None
     after: Block | None = None
 
@@ -43,15 +57,23 @@ class CachingAllocator:
     """Hands out blocks of segments.
 
     Attributes:
+        capacity_bytes: what the card has for segments; a request beyond it first gives back every segment that is wholly free
+            (`release_cached_blocks`), which stalls the device, and fails after that. None: no end.
         expandable: segments grow in place (``expandable_segments:True``): one for each pool, mapped page by page.
-        reserved_bytes, allocated_bytes: now; with ``peak_`` before them, the most so far.
+        num_releases: how often segments were given back.
+        reserved_bytes, allocated_bytes, requested_bytes: now: in segments, in blocks handed out, asked for; with ``peak_`` before
+            them, the most so far.
     """
 
+    capacity_bytes: int | None = None
     expandable: bool = False
+    num_releases: int = 0
     reserved_bytes: int = 0
     allocated_bytes: int = 0
+    requested_bytes: int = 0
     peak_reserved_bytes: int = 0
     peak_allocated_bytes: int = 0
+    peak_requested_bytes: int = 0
     _address: int = 0
     _free: dict[bool, list[tuple[int, int]]] = field(default_factory=lambda: {True: [], False: []})
     _at: dict[int, Block] = field(default_factory=dict)
@@ -61,11 +83,14 @@ class CachingAllocator:
         """A block for a request of at least one byte."""
         size = max(MIN_BLOCK_BYTES, round_up(num_bytes, MIN_BLOCK_BYTES))
         small = size <= SMALL_BYTES
-        block = self._take(size, small) or (self._grow(size, small) if self.expandable else self._segment(size, small))
+        block = self._take(size, small=small) or (self._grow(size, small=small) if self.expandable else self._segment(size, small=small))
         rest = block.size - size
         if rest >= MIN_BLOCK_BYTES if small or self.expandable else rest > SMALL_BYTES:
             self._split(block, size)
+        block.requested = num_bytes
+        self.requested_bytes += num_bytes
         self.allocated_bytes += block.size
+        self.peak_requested_bytes = max(self.peak_requested_bytes, self.requested_bytes)
         self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
         self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
         return block
@@ -73,6 +98,7 @@ class CachingAllocator:
     def free(self, block: Block) -> None:
         """Give a block back; it merges with free neighbours."""
         self.allocated_bytes -= block.size
+        self.requested_bytes -= block.requested
         for near in (block.before, block.after):
             if near is not None and near.is_free:
                 self._remove(near)
@@ -80,7 +106,7 @@ class CachingAllocator:
         self._insert(block)
 
     # ------------------------------------------------------------------ inside
-    def _take(self, size: int, small: bool) -> Block | None:
+    def _take(self, size: int, *, small: bool) -> Block | None:
         """The smallest free block that is large enough, at the lowest address."""
         pool = self._free[small]
         i = bisect_left(pool, (size, -1))
@@ -90,28 +116,51 @@ class CachingAllocator:
         block.is_free = False
         return block
 
-    def _segment(self, size: int, small: bool) -> Block:
+    def _segment(self, size: int, *, small: bool) -> Block:
         got = SMALL_SEGMENT_BYTES if small else LARGE_SEGMENT_BYTES if size < MIN_LARGE_BYTES else round_up(size, ROUND_LARGE_BYTES)
-        return self._new(got, small)
+        return self._new(got, small=small)
 
-    def _grow(self, size: int, small: bool) -> Block:
+    def _grow(self, size: int, *, small: bool) -> Block:
         page = SMALL_SEGMENT_BYTES if small else LARGE_SEGMENT_BYTES
         tail = self._tail[small]
         if tail is not None and tail.is_free:
             self._remove(tail)
             tail.is_free = False
             more = round_up(size - tail.size, page)
+            self._room(more)
             tail.size += more
             self.reserved_bytes += more
             return tail
-        block = self._new(round_up(size, page), small)
+        block = self._new(round_up(size, page), small=small)
         block.before = tail
         if tail is not None:
             tail.after = block
         self._tail[small] = block
         return block
 
-    def _new(self, size: int, small: bool) -> Block:
+    def _room(self, size: int) -> None:
+        """See that so many more bytes can be had from the card.
+
+        Raises:
+            OutOfMemory: they cannot.
+        """
+        if self.capacity_bytes is None or self.reserved_bytes + size <= self.capacity_bytes:
+            return
+        self.num_releases += 1
+        for pool in self._free.values():
+            for entry in list(pool):
+                block = self._at[entry[1]]
+                if block.before is None and block.after is None:
+                    pool.remove(entry)
+                    del self._at[block.address]
+                    if self._tail[block.is_small] is block:
+                        self._tail[block.is_small] = None
+                    self.reserved_bytes -= block.size
+        if self.reserved_bytes + size > self.capacity_bytes:
+            raise OutOfMemory(size, self.reserved_bytes)
+
+    def _new(self, size: int, *, small: bool) -> Block:
+        self._room(size)
         block = Block(self._address, size, small)
         self._at[block.address] = block
         # Far enough apart that growing segments never meet.

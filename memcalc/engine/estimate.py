@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from memcalc.engine import step
-from memcalc.engine.plan import Plan, make_plan, num_trainable, settings_of
+from memcalc.engine.plan import make_plan, num_trainable, settings_of
 from memcalc.engine.resolve import resolve
 from memcalc.engine.result import Estimate, Instant, ModelFacts, RankEstimate, Term
 from memcalc.engine.strategies import strategy_for
-from memcalc.engine.verdict import device_terms, reserved_terms, verdict_for
+from memcalc.engine.verdict import device_terms, reservation, verdict_for
 from memcalc.engine.walk import Walk, Walked
 from memcalc.specs.job import Job
 from memcalc.specs.run import Run
@@ -29,7 +29,7 @@ def estimate(run: Run) -> Estimate:
 def estimate_job(job: Job) -> Estimate:
     """The estimate of a resolved job."""
     ranks = [rank_estimate(job, walked) for walked in walk_ranks(job)]
-    ranks.sort(key=lambda r: -r.device_bytes)
+    ranks.sort(key=lambda r: -r.allocated_bytes)
     total = job.model.num_params
     facts = ModelFacts(job.model.name, job.model.model_type, total, num_trainable(job), job.model.active_params or total)
     return Estimate(
@@ -58,22 +58,22 @@ def walk_ranks(job: Job, *, detailed: bool = True) -> list[Walked]:
         from memcalc.engine.pipeline import walk_stages
 
         return walk_stages(job, detailed=detailed)
-    return [Walked({"pp": 0}, job.mesh.world, walk_rank(job, detailed=detailed)[0])]
+    return [walk_rank(job, detailed=detailed)]
 
 
 def rank_estimate(job: Job, walked: Walked) -> RankEstimate:
     """One kind of rank."""
-    rank, num_ranks, walk = walked
+    walk = walked.walk
     instants = tuple(
-        Instant(name, rank, tuple(sorted((explain(walk, path, n) for path, n in shot.by_path.items()), key=lambda t: -t.bytes)))
+        Instant(name, walked.rank, tuple(sorted((explain(walk, path, n) for path, n in shot.by_path.items()), key=lambda t: -t.bytes)))
         for name, shot in walk.instants.items()
     )
-    found = RankEstimate(rank, num_ranks, instants)
-    return RankEstimate(found.rank, found.num_ranks, instants, reserved_terms(job, found), device_terms(job))
+    peak = max(instant.allocated_bytes for instant in instants)
+    return RankEstimate(walked.rank, walked.num_ranks, instants, lambda: reservation(job, walked, peak), device_terms(job))
 
 
-def walk_rank(job: Job, *, detailed: bool = True) -> tuple[Walk, Plan]:
-    """Walk one rank through its step."""
+def walk_rank(job: Job, *, detailed: bool = True) -> Walked:
+    """The one kind of rank that there is without a pipeline, through its step."""
     strategy_class = strategy_for(job)
     settings = strategy_class.settings(job, settings_of(job))
     accumulate = job.run.grad_accum > 1 and strategy_class.accumulates_whole
@@ -84,7 +84,7 @@ def walk_rank(job: Job, *, detailed: bool = True) -> tuple[Walk, Plan]:
         step.infer(walk, plan, strategy)
     else:
         step.train(walk, plan, strategy, accumulated=job.run.grad_accum > 1)
-    return walk, plan
+    return Walked({"pp": 0}, job.mesh.world, walk, plan, strategy)
 
 
 def explain(walk: Walk, path: str, num_bytes: int) -> Term:

@@ -36,7 +36,7 @@ def walk_stages(job: Job, *, detailed: bool = True) -> list[Walked]:
         ShardingError: the layers cannot be spread over the stages.
     """
     recorder = _Recorder(job, detailed)
-    return [Walked({"pp": stage.index}, job.mesh.world // job.mesh.pp, _walk_stage(job, stage, recorder)) for stage in stages_of(job)]
+    return [Walked({"pp": stage.index}, job.mesh.world // job.mesh.pp, *_walk_stage(job, stage, recorder)) for stage in stages_of(job)]
 
 
 @dataclass
@@ -115,16 +115,17 @@ def _try(plan: Plan, strategy: Strategy, *, detailed: bool) -> _Trial:
     return _Trial(saved, by_path, walk.instants["forward"].total, walk.instants["backward"].total - before, walk.reasons)
 
 
-def _walk_stage(job: Job, stage: Stage, recorder: _Recorder) -> Walk:
+def _walk_stage(job: Job, stage: Stage, recorder: _Recorder) -> tuple[Walk, Plan, Strategy]:
     """One stage through its step."""
     micro_batches, chunks = num_micro_batches(job), range(len(stage.chunks))
     plans = {False: [recorder.plan(stage, c, accumulate=False) for c in chunks]} if micro_batches == 1 else {}
     plans[True] = plans.get(False) or [recorder.plan(stage, c, accumulate=True) for c in chunks]
     walk = Walk(detailed=recorder.detailed)
-    strategy = recorder.strategy(job, merged(plans[True]))
+    whole = merged(plans[True])
+    strategy = recorder.strategy(job, whole)
     if job.run.task == "inference":
-        step.infer(walk, merged(plans[True]), strategy)
-        return walk
+        step.infer(walk, whole, strategy)
+        return walk, whole, strategy
 
     all_turns = _undominated(turns(schedule_of(job), stages=job.mesh.pp, stage=stage.index, chunks=len(stage.chunks), micro_batches=micro_batches))
     if any(turn.first for turn in all_turns) and False not in plans:
@@ -164,7 +165,7 @@ def _walk_stage(job: Job, stage: Stage, recorder: _Recorder) -> Walk:
         strategy.accumulated(walk)
     with walk.window("optimizer_step"):
         strategy.step(walk)
-    return walk
+    return walk, whole, strategy
 
 
 def _undominated(found: tuple[Turn, ...]) -> list[Turn]:

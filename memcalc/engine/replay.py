@@ -105,19 +105,36 @@ class Replay(Walk):
         self.allocator.free(placed.pop(at)[1])
 
 
-def play(plan: Plan, strategy: Strategy, *, accumulated: bool, expandable: bool = False, lazy_states: bool = True) -> CachingAllocator:
-    """The allocator after a few training steps.
+def play(
+    plan: Plan,
+    strategy: Strategy,
+    *,
+    accumulated: bool,
+    training: bool = True,
+    capacity_bytes: int | None = None,
+    expandable: bool = False,
+    lazy_states: bool = True,
+) -> CachingAllocator:
+    """The allocator after a few training steps, or one prefill.
 
     Args:
         plan, strategy: as for `step.train`; all sizes are ints.
+        training: rather than inference.
         accumulated: the step has more than one micro-batch.
+        capacity_bytes: what the card has for segments.
         expandable: ``expandable_segments:True``.
         lazy_states: see `Replay`.
+
+    Raises:
+        OutOfMemory: it does not fit.
     """
-    allocator = CachingAllocator(expandable=expandable)
+    allocator = CachingAllocator(capacity_bytes, expandable=expandable)
     walk = Replay(allocator, lazy_states=lazy_states, pieces=lambda path, num_bytes: pieces_of(plan, path, num_bytes))
     strategy.resident(walk)
     start = dict(walk.by_path)
+    if not training:
+        step.forward(walk, plan, strategy)
+        return allocator
     for _ in range(NUM_STEPS):
         step.one(walk, plan, strategy, accumulated=accumulated)
         walk.end_step(start)

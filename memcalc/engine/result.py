@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -46,6 +47,21 @@ class Instant:
 
 
 @dataclass(frozen=True)
+class Reservation:
+    """What the caching allocator makes of a step.
+
+    Attributes:
+        terms: what it holds beyond the allocated bytes.
+        num_releases: how often it had to give its unused segments back to the card to go on, which costs time.
+        wanted_bytes: where the step cannot be: the segment that the card had no room for.
+    """
+
+    terms: tuple[Term, ...] = ()
+    num_releases: int = 0
+    wanted_bytes: int = 0
+
+
+@dataclass(frozen=True)
 class RankEstimate:
     """All instants of one kind of rank.
 
@@ -53,7 +69,7 @@ class RankEstimate:
         rank: its coordinates, where they matter.
         num_ranks: how many ranks are like it.
         instants: in the order of the step.
-        reserved: terms that the caching allocator adds to the allocated bytes at the peak.
+        reserve: finds what the caching allocator adds; asked only when the answer needs it, since it plays steps through.
         device: terms outside the allocator (context, libraries, communicators).
         host: terms on the host, for this rank.
     """
@@ -61,9 +77,19 @@ class RankEstimate:
     rank: dict[str, int]
     num_ranks: int
     instants: tuple[Instant, ...]
-    reserved: tuple[Term, ...] = ()
+    reserve: Callable[[], Reservation] | None = None
     device: tuple[Term, ...] = ()
     host: tuple[Term, ...] = ()
+
+    @cached_property
+    def reservation(self) -> Reservation:
+        """The caching allocator's part, within the capacity of the card where one is named."""
+        return self.reserve() if self.reserve is not None else Reservation()
+
+    @property
+    def reserved(self) -> tuple[Term, ...]:
+        """What the caching allocator adds to the allocated bytes at the peak."""
+        return self.reservation.terms
 
     @cached_property
     def peak(self) -> Instant:

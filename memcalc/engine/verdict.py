@@ -2,13 +2,42 @@
 
 from __future__ import annotations
 
-from memcalc.engine.result import RankEstimate, Term, Verdict
+from memcalc.engine.result import RankEstimate, Reservation, Term, Verdict
+from memcalc.engine.walk import Walked
+from memcalc.specs.gpus import find_gpu
 from memcalc.specs.job import Job
 
 
-def reserved_terms(job: Job, rank: RankEstimate) -> tuple[Term, ...]:
-    """What the caching allocator adds."""
-    return ()
+SOURCE = "c10/cuda/CUDACachingAllocator.cpp, played through the step's tensors"
+
+
+def reservation(job: Job, walked: Walked, allocated_bytes: int) -> Reservation:
+    """What the caching allocator holds beyond the allocated bytes, found by playing a few steps through it.
+
+    Where a card is named the allocator has its capacity, less what stands outside: rather than fail, it gives unused segments back.
+    Of a pipeline stage one micro-batch is played: those in flight are tensors of the same sizes again.
+    """
+    from memcalc.engine.allocator import OutOfMemory
+    from memcalc.engine.replay import play
+
+    room = None
+    if job.run.hardware.gpu is not None:
+        in_flight = allocated_bytes - walked.walk.total if job.mesh.pp > 1 else 0
+        room = find_gpu(job.run.hardware.gpu).capacity_bytes - sum(t.bytes for t in device_terms(job)) - max(in_flight, 0)
+    lazy = job.engine not in ("deepspeed", "megatron")
+    options = {"accumulated": job.run.grad_accum > 1, "training": job.run.task != "inference", "lazy_states": lazy}
+    try:
+        allocator = play(walked.plan, walked.strategy, capacity_bytes=room, **options)
+    except OutOfMemory as error:
+        short = max(error.reserved_bytes + error.num_bytes - allocated_bytes, 0)
+        return Reservation((Term("reserved/held when a segment was refused", short, "reserved + wanted - allocated", {}, SOURCE),), 1, error.num_bytes)
+    unused = allocator.peak_reserved_bytes - allocator.peak_allocated_bytes
+    rounding = allocator.peak_allocated_bytes - allocator.peak_requested_bytes
+    terms = (
+        Term("reserved/held between blocks", max(unused, 0), "peak reserved - peak of blocks", {}, SOURCE),
+        Term("reserved/rounding of blocks", max(rounding, 0), "peak of blocks - peak of tensors", {}, SOURCE),
+    )
+    return Reservation(terms, allocator.num_releases)
 
 
 def device_terms(job: Job) -> tuple[Term, ...]:
@@ -20,7 +49,5 @@ def verdict_for(job: Job, rank: RankEstimate) -> Verdict | None:
     """Whether the most loaded rank fits the card."""
     if job.run.hardware.gpu is None:
         return None
-    from memcalc.specs.gpus import find_gpu
-
     gpu = find_gpu(job.run.hardware.gpu)
     return Verdict(gpu.name, gpu.capacity_bytes, rank.device_bytes)

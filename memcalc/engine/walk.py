@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memcalc.tape.span import Span, maximum
 from memcalc.tape.tensor import Record
+
+if TYPE_CHECKING:
+    from memcalc.engine.plan import Plan
+    from memcalc.engine.strategies import Strategy
 
 
 @dataclass(frozen=True)
@@ -145,8 +149,11 @@ class Walked(NamedTuple):
         rank: its coordinates.
         num_ranks: how many there are of it.
         walk: with its readings.
+        plan, strategy: what it ran, to be played again.
     """
 
     rank: dict[str, int]
     num_ranks: Any
     walk: Walk
+    plan: Plan
+    strategy: Strategy

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memcalc.engine.allocator import Block, CachingAllocator
+from memcalc.engine.allocator import Block, CachingAllocator, OutOfMemory
 from memcalc.units import MiB
 
 
@@ -76,3 +77,15 @@ def test_books_balance(requests: list[tuple[int, int]], expandable: bool) -> Non
         a.free(block)
     assert a.allocated_bytes == 0
     assert sum(size for pool in a._free.values() for size, _ in pool) == a.reserved_bytes
+
+
+def test_unused_segments_go_back_before_a_request_fails() -> None:
+    """A card of 40 MiB holds two freed segments of 16 MiB; a request of 30 MiB takes their room, one of 50 MiB cannot."""
+    a = CachingAllocator(capacity_bytes=40 * MiB)
+    for block in [a.malloc(15 * MiB), a.malloc(15 * MiB)]:
+        a.free(block)
+    a.malloc(30 * MiB)
+    assert (a.num_releases, a.reserved_bytes, a.peak_reserved_bytes) == (1, 30 * MiB, 32 * MiB)
+    with pytest.raises(OutOfMemory) as raised:
+        a.malloc(50 * MiB)
+    assert raised.value.num_bytes == 50 * MiB

@@ -36,7 +36,7 @@ def test_every_stage_is_there_and_the_most_loaded_is_first() -> None:
     answer = estimate_job(job(llama(), pp=4, dp=2))
     assert sorted(r.rank["pp"] for r in answer.ranks) == [0, 1, 2, 3]
     assert {r.num_ranks for r in answer.ranks} == {2}
-    assert [r.device_bytes for r in answer.ranks] == sorted((r.device_bytes for r in answer.ranks), reverse=True)
+    assert [r.allocated_bytes for r in answer.ranks] == sorted((r.allocated_bytes for r in answer.ranks), reverse=True)
     assert answer.peak.rank == answer.most_loaded.rank
 
 

@@ -1,7 +1,7 @@
 """What a layer is made of: each component holds its sizes and names its weights. How it runs stands in `memcalc.code`."""
 
 from memcalc.components.attention import Attention, Rotary
-from memcalc.components.embedding import Embedding
+from memcalc.components.embedding import Alibi, Embedding
 from memcalc.components.head import Head, MaskedHead
 from memcalc.components.layer import DecoderLayer, ParallelLayer, PostNormLayer
 from memcalc.components.linear import Conv1D, Linear, SeparateBiasLinear
@@ -11,7 +11,7 @@ from memcalc.components.own_attention import BloomAttention, FalconAttention, GP
 
 __all__ = [
     "MLP",
-    "Attention",
+    "Alibi", "Attention",
     "BloomAttention",
     "Conv1D",
     "DecoderLayer",

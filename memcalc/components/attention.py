@@ -49,8 +49,9 @@ class Attention(Component):
         sinks: a learned score per head that takes part in the softmax (gpt-oss).
         causal: whether later keys are hidden.
         layout: how a fused projection holds queries, keys and values: ``split`` side by side (GPT-2), ``sliced`` likewise, cut out one by
-            one (Phi-3), ``per_head`` side by side in each head (GPT-NeoX), ``indexed`` likewise, cut out one by one (BLOOM, Persimmon),
-            ``blocks`` side by side in each of four blocks (CodeGen).
+            one (Phi-3), ``thirds`` likewise, taken apart at once (ModernBERT), ``per_head`` side by side in each head (GPT-NeoX),
+            ``indexed`` likewise, cut out one by one (BLOOM, Persimmon), ``blocks`` side by side in each of four blocks (CodeGen),
+            ``shared`` queries of all heads beside one key and one value (StarCoder 1).
         norm_after_rotary: queries and keys are turned before they are normalised (Hunyuan).
         scaled_query: queries are scaled where they are made, not their scores (OPT).
         softmax: ``fp32`` casts the scores up for it (Llama), ``model`` does not (GPT-2, BERT), ``scores`` computes them in fp32 (GPT-J).
@@ -72,7 +73,7 @@ class Attention(Component):
     softcap: float | None = None
     sinks: bool = False
     causal: bool = True
-    layout: Literal["split", "sliced", "per_head", "indexed", "blocks"] = "split"
+    layout: Literal["split", "sliced", "thirds", "per_head", "indexed", "blocks", "shared"] = "split"
     norm_after_rotary: bool = False
     scaled_query: bool = False
     softmax: Literal["fp32", "model", "scores"] = "fp32"

@@ -3,13 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Literal
 
 from memcalc.components.attention import Rotary
 from memcalc.components.linear import Linear
 from memcalc.components.norm import LayerNorm
+from memcalc.dataclass import dataclass
 from memcalc.specs.model import Axis, Component, Weight
+
+
+@dataclass(frozen=True)
+class Alibi:
+    """Positions as a bias that falls with distance (Press et al. 2021), made once for all layers.
+
+    Attributes:
+        heads: each has its slope.
+        style: ``bias`` is added to scores (BLOOM), ``table`` likewise, made in fp32 for the longest sequence (MPT), ``mask`` is put into the
+            attention mask, one for each head (Falcon).
+        length: of the table.
+    """
+
+    heads: int
+    style: Literal["bias", "table", "mask"]
+    length: int = 0
 
 
 @dataclass(frozen=True)
@@ -27,11 +43,12 @@ class Embedding(Component):
         norm: on the sum (BERT, BLOOM).
         dropout: on what comes out.
         project: to another width (OPT 350M, ELECTRA).
-        alibi_heads: heads for which an ALiBi bias is made, 0 for none.
+        alibi: the bias for positions, where there is one.
+        always_masked: the fused kernel gets a mask even where it could do without (Falcon).
         masks: windows (None: the whole sequence) of masks that the model makes whether or not its attention needs them.
         style: whose order of steps: ``decoder`` (tokens alone), ``gpt2`` (positions summed by the model's own code, which holds both
             summands), ``opt`` (likewise, positions counted from a mask), ``bloom`` (normalised by the model's own code), ``bert`` (all in
-            an embedding module).
+            an embedding module, positions from a buffer), ``roberta`` (likewise, positions counted for each sequence).
     """
 
     vocab: Axis
@@ -45,10 +62,11 @@ class Embedding(Component):
     norm: LayerNorm | None = None
     dropout: float = 0.0
     project: Linear | None = None
-    alibi_heads: int = 0
+    alibi: Alibi | None = None
+    always_masked: bool = False
     masks: tuple[int | None, ...] = ()
     reserved_positions: int = 0
-    style: Literal["decoder", "gpt2", "opt", "bloom", "bert"] = "decoder"
+    style: Literal["decoder", "gpt2", "opt", "bloom", "bert", "roberta"] = "decoder"
 
     def own_weights(self) -> Iterator[Weight]:
         """``weight`` (vocab, width), ``position/weight``, ``token_type/weight``."""

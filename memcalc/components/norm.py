@@ -16,11 +16,12 @@ class RMSNorm(Component):
     Attributes:
         width: the normalised axis.
         style: how its code scales: ``llama`` casts down, then multiplies by the weight; ``gemma`` multiplies by (1 + weight) in
-            fp32, then casts down; ``fp32_scale`` multiplies by the weight in fp32, then casts down; ``unscaled`` has no weight.
+            fp32, then casts down; ``fp32_scale`` multiplies by the weight in fp32, then casts down; ``fp32_weight`` likewise, and casts the weight up
+            first; ``unscaled`` has no weight.
     """
 
     width: Axis
-    style: Literal["llama", "gemma", "fp32_scale", "unscaled"] = "llama"
+    style: Literal["llama", "gemma", "fp32_scale", "fp32_weight", "unscaled"] = "llama"
 
     def own_weights(self) -> Iterator[Weight]:
         """``weight`` (width,)."""

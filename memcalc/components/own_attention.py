@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from memcalc.components.attention import Attention
+from memcalc.dataclass import dataclass
 
 
 @dataclass(frozen=True)
@@ -19,7 +18,7 @@ class MptAttention(Attention):
 
 @dataclass(frozen=True)
 class GPTNeoAttention(Attention):
-    """Heads whose scores are computed in fp32 and cut by a buffer of the layer's own; `window` is the local layers'."""
+    """Heads whose scores are computed in fp32 and cut by a buffer of the layer's own, which also holds the local layers' window."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,7 @@ class FalconAttention(Attention):
     """Falcon's heads: one KV head for all (7B), one for each group beside its queries (40B), or one for each (RW).
 
     Attributes:
-        grouped: keys and values stand beside the queries of their group (``new_decoder_architecture``).
+        grouped: keys and values stand beside the queries of their group (``new_decoder_architecture``), and are copied for each of them.
         alibi: positions as a bias instead of rotary ones.
     """
 

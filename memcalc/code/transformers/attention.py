@@ -76,18 +76,21 @@ def eager(ctx: Context, m: Attention, query: Tensor, key: Tensor, value: Tensor,
         scores = F.add(scores, mask, "masked scores")
     scores = F.cast(F.softmax(scores, "float32" if m.softmax == "fp32" else None, "probabilities in full precision"), dtype, "probabilities")
     scores = dropout(ctx, scores, m.dropout)
+    if ctx.probabilities is not None:
+        ctx.probabilities.append(scores)
     return combine(ctx, m, scores, value, (*query.shape[:-1], value.shape[-1]))
 
 
-def score(ctx: Context, m: Attention, query: Tensor, key: Tensor) -> Tensor:
-    """Scaled scores of all pairs: (batch, heads, queries, keys)."""
+def score(ctx: Context, m: Attention, query: Tensor, key: Tensor, *, scaled: bool = True) -> Tensor:
+    """Scores of all pairs: (batch, heads, queries, keys)."""
     shape = (ctx.batch, query.shape[1], query.shape[2], Axis("keys", key.shape[2].size))
     is_joined = puts_heads_first(m.rotary)
     query, key = (
         stack_sequences(ctx, query, "query in order", is_stacked=is_joined),
         stack_sequences(ctx, key, "key in order", is_stacked=is_joined or is_repeated(m)),
     )
-    return F.scale(F.matmul(query, key, shape, "scores"), "scaled scores")
+    scores = F.matmul(query, key, shape, "scores")
+    return F.scale(scores, "scaled scores") if scaled else scores
 
 
 def combine(ctx: Context, m: Attention, probabilities: Tensor, value: Tensor, shape: Shape) -> Tensor:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from memcalc.code.context import Context, runs
 from memcalc.code.transformers.dropout import dropout
-from memcalc.code.transformers.mask import make_masks
+from memcalc.code.transformers.mask import make_alibi, make_mask, make_masks, mask_name
 from memcalc.code.transformers.rotary import make_angles
 from memcalc.components import Embedding
 from memcalc.errors import InputError
@@ -20,9 +20,10 @@ def embed(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
     """ids (batch, seq) → (batch, seq, hidden); leaves what layers share in ``ctx.shared`` (LlamaModel.forward and its relatives)."""
     x = STYLES[m.style](ctx, m, ids)
     make_masks(ctx, x.dtype, always=m.masks)
-    if m.alibi_heads:
-        heads = Axis("heads", m.alibi_heads // ctx.settings.tp)
-        ctx.shared["alibi"] = ctx.tape.new((ctx.batch, heads, Axis("keys", ctx.seq.size)), x.dtype, "alibi")
+    if m.always_masked and ctx.settings.attention == "sdpa":
+        make_mask(ctx, mask_name(None), x.dtype)
+    if m.alibi is not None:
+        make_alibi(ctx, m.alibi, x.dtype)
     for rotary in (m.rotary, m.local_rotary):
         if rotary is not None:
             make_angles(ctx, rotary, x.dtype)
@@ -35,8 +36,8 @@ def look_up(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
     return F.embedding(ids, ctx.parameter(table, has_gradient=m.tied), m.width, "inputs_embeds")
 
 
-def positions(ctx: Context, m: Embedding) -> Tensor:
-    """Rows of the position table, for one sequence.
+def positions(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
+    """Rows of the position table.
 
     Raises:
         InputError: the sequences are longer than the table.
@@ -45,9 +46,17 @@ def positions(ctx: Context, m: Embedding) -> Tensor:
     most = m.positions - m.reserved_positions
     if ctx.reaches(most + 1):
         raise InputError(f"the model has positions for {most} tokens, not for {ctx.seq.size}", where="seq_len")
-    width = table.shape[1]
-    rows = F.embedding(ctx.shared["position_ids"], ctx.parameter(table), width, "position_embeds")
-    return F.view(rows, (Axis("one", 1), *rows.shape))
+    return F.embedding(ids, ctx.parameter(table), table.shape[1], "position_embeds")
+
+
+def one_sequence(ctx: Context, name: str) -> Tensor:
+    """Integers for the tokens of one sequence."""
+    return ctx.tape.new((Axis("one", 1), ctx.seq), "int64", name)
+
+
+def each_sequence(ctx: Context, name: str) -> Tensor:
+    """Integers for all tokens."""
+    return ctx.tape.new((ctx.batch, ctx.seq), "int64", name)
 
 
 def number(ctx: Context) -> None:
@@ -68,8 +77,7 @@ def gpt2(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
     """Tokens and positions, which the model's forward holds both beside their sum (GPT2Model.forward)."""
     ctx.holds_output = False
     x = ctx.shared["inputs_embeds"] = look_up(ctx, m, ids)
-    number(ctx)
-    rows = ctx.shared["position_embeds"] = positions(ctx, m)
+    rows = ctx.shared["position_embeds"] = positions(ctx, m, one_sequence(ctx, "position_ids"))
     return dropout(ctx, F.add(x, rows, "embeds"), m.dropout)
 
 
@@ -78,11 +86,10 @@ def opt(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
     ctx.holds_output = False
     x = look_up(ctx, m, ids)
     ctx.shared["position mask"] = ctx.tape.new((ctx.batch, ctx.seq), ctx.settings.dtype, "position mask")
-    number(ctx)
     if m.project is not None:
         x = ctx.run(m.project, x)
     ctx.shared["inputs_embeds"] = x
-    rows = ctx.shared["position_embeds"] = positions(ctx, m)
+    rows = ctx.shared["position_embeds"] = positions(ctx, m, each_sequence(ctx, "position_ids"))
     return F.add(x, rows, "embeds")
 
 
@@ -95,22 +102,30 @@ def bloom(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
 
 
 def bert(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
-    """The sum of tokens, types and positions, normalised, in a module of its own (BertEmbeddings.forward)."""
+    """The sum of tokens, types and positions, normalised, in a module of its own (BertEmbeddings.forward, RobertaEmbeddings.forward)."""
+    numbers = each_sequence(ctx, "position_ids") if m.style == "roberta" else Tensor(ctx.tape, (Axis("one", 1), ctx.seq), "int64", None)
+    if m.token_types:
+        types = (each_sequence if m.style == "roberta" else one_sequence)(ctx, "token_type_ids")
+        types = F.view(types, (ctx.batch, ctx.seq))
     x = look_up(ctx, m, ids)
-    if m.positions:
-        number(ctx)
     if m.token_types:
         table = list(m.own_weights())[-1]
-        types = ctx.tape.new((ctx.batch, ctx.seq), "int64", "token_type_ids")
         x = F.add(x, F.embedding(types, ctx.parameter(table), m.width, "token_type_embeds"), "embeds")
+        del types
     if m.positions:
-        x = F.add(x, positions(ctx, m), "embeds")
-        del ctx.shared["position_ids"]
+        x = F.add(x, positions(ctx, m, numbers), "embeds")
     if m.norm is not None:
         x = ctx.run(m.norm, x, "norm")
     x = dropout(ctx, x, m.dropout)
     return x if m.project is None else ctx.run(m.project, x)
 
 
-STYLES: dict[str, Callable[[Context, Embedding, Tensor], Tensor]] = {"decoder": decoder, "gpt2": gpt2, "opt": opt, "bloom": bloom, "bert": bert}
+STYLES: dict[str, Callable[[Context, Embedding, Tensor], Tensor]] = {
+    "decoder": decoder,
+    "gpt2": gpt2,
+    "opt": opt,
+    "bloom": bloom,
+    "bert": bert,
+    "roberta": bert,
+}
 """The order of steps, by the name of the style."""

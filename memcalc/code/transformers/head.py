@@ -51,7 +51,7 @@ def masked_head(ctx: Context, m: MaskedHead, x: Tensor) -> Tensor:
     if not ctx.settings.training:
         return logits
     ctx.shared["logits"] = logits
-    labels = ctx.tape.input((ctx.batch, ctx.seq), "int64", "batch/labels")
+    labels = Tensor(ctx.tape, (ctx.batch, ctx.seq), "int64", None)  # the batch's own
     if m.upcast:
         logits = F.cast(logits, "float32", "logits in fp32")
     return F.nll_loss(F.log_softmax(logits), labels)

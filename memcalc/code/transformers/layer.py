@@ -11,10 +11,15 @@ from memcalc.tape.tensor import Tensor
 
 @runs(DecoderLayer)
 def decoder_layer(ctx: Context, m: DecoderLayer, x: Tensor) -> Tensor:
-    """x (batch, seq, hidden) → the same (LlamaDecoderLayer.forward; Gemma2DecoderLayer.forward with norms after the branches)."""
+    """x (batch, seq, hidden) → the same (LlamaDecoderLayer.forward; Gemma2DecoderLayer.forward with norms after the branches).
+
+    The probabilities of eager attention are held to the end: ``hidden_states, _ = self.self_attn(…)``.
+    """
     h = ctx.run(m.input_layernorm, x, "input_layernorm") if m.input_layernorm else x
     residual = h if m.residual_from_norm else x
+    held = ctx.probabilities = []
     h = ctx.run(m.self_attn, h, "self_attn")
+    ctx.probabilities = None
     if m.post_mixer_norm:
         h = ctx.run(m.post_mixer_norm, h, "post_mixer_norm")
     h = add_branch(ctx, m, residual, h)
@@ -27,7 +32,9 @@ def decoder_layer(ctx: Context, m: DecoderLayer, x: Tensor) -> Tensor:
     h = ctx.run(m.mlp, h, "mlp")
     if m.post_mlp_norm:
         h = ctx.run(m.post_mlp_norm, h, "post_mlp_norm")
-    return add_branch(ctx, m, residual, h)
+    h = add_branch(ctx, m, residual, h)
+    held.clear()
+    return h
 
 
 def add_branch(ctx: Context, m: DecoderLayer, residual: Tensor, branch: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memcalc.code.context import Context
+from memcalc.components import Alibi
 from memcalc.specs.model import Axis
 
 
@@ -25,7 +26,15 @@ def make_masks(ctx: Context, dtype: str, *, always: tuple[int | None, ...] = ())
             make_mask(ctx, mask_name(window) if window in ctx.settings.windows else f"unused {mask_name(window)}", dtype)
     for window in ctx.settings.two_sided_windows:
         if ctx.reaches(window):
+            measure(ctx)
             make_mask(ctx, mask_name(window, causal=False), dtype)
+
+
+def measure(ctx: Context) -> None:
+    """The distance of each query from each key, in 64-bit integers, twice for a moment (sliding_window_bidirectional_overlay)."""
+    distance = ctx.tape.new((ctx.seq, Axis("keys", ctx.seq.size)), "int64", "distance")
+    absolute = ctx.tape.new(distance.shape, "int64", "absolute distance")
+    del distance, absolute
 
 
 def make_mask(ctx: Context, name: str, dtype: str) -> None:
@@ -39,3 +48,15 @@ def make_mask(ctx: Context, name: str, dtype: str) -> None:
     else:
         ctx.shared[name] = ctx.tape.new(square, "bool", "mask")
     del flags
+
+
+def make_alibi(ctx: Context, m: Alibi, dtype: str) -> None:
+    """The bias for positions, and the mask as the model's code makes it over (build_alibi_tensor, build_mpt_alibi_tensor)."""
+    heads, keys = Axis("heads", m.heads // ctx.settings.tp), Axis("keys", ctx.seq.size)
+    if m.style == "table":
+        ctx.shared["alibi"] = ctx.tape.new((heads, Axis("max_seq_len", m.length)), "float32", "alibi")
+        ctx.shared[mask_name(None)] = ctx.tape.new((ctx.batch, ctx.seq, keys), "bool", "mask")
+        return
+    ctx.shared["alibi"] = ctx.tape.new((ctx.batch, heads, keys), dtype, "alibi")
+    if m.style == "mask":
+        ctx.shared[mask_name(None)] = ctx.tape.new((ctx.batch, heads, ctx.seq, keys), dtype, "mask with alibi")

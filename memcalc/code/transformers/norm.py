@@ -12,7 +12,7 @@ from memcalc.tape.tensor import Axis, Tensor
 def rms_norm(ctx: Context, m: RMSNorm, x: Tensor) -> Tensor:
     """Saves the fp32 copy of x, its reciprocal root mean square, and both factors of the last product.
 
-    LlamaRMSNorm.forward casts down before that product, Olmo2RMSNorm.forward after it; GemmaRMSNorm.forward multiplies by 1 + weight.
+    LlamaRMSNorm.forward casts down before that product, Olmo2RMSNorm.forward and HeliumRMSNorm.forward after it; GemmaRMSNorm.forward multiplies by 1 + weight.
     """
     weights = [ctx.parameter(w) for w in m.own_weights()]
     wide = F.cast(x, "float32", "input in fp32")
@@ -24,7 +24,9 @@ def rms_norm(ctx: Context, m: RMSNorm, x: Tensor) -> Tensor:
         return F.mul(F.cast(normal, x.dtype, "normalised"), weights[0], "output")
     if m.style == "unscaled":
         return F.cast(normal, x.dtype, "output")
-    factor = weights[0] if m.style == "fp32_scale" else F.add_scalar(F.cast(weights[0], "float32", "weight in fp32"), "1 + weight")
+    factor = weights[0] if m.style == "fp32_scale" else F.cast(weights[0], "float32", "weight in fp32")
+    if m.style == "gemma":
+        factor = F.add_scalar(factor, "1 + weight")
     return F.cast(F.mul(normal, factor, "output in fp32"), x.dtype, "output")
 
 

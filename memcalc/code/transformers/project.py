@@ -64,6 +64,12 @@ def sliced(fused: Tensor, shapes: tuple[Shape, Shape]) -> QKV:
     return query, key, F.split_heads(v, shapes[1])
 
 
+def thirds(fused: Tensor, shapes: tuple[Shape, Shape]) -> QKV:
+    """Three views of one tensor: one stacked gradient (ModernBertAttention.forward)."""
+    q, k, v = F.split_last(fused, [side_by_side(s) for s in (shapes[0], shapes[1], shapes[1])])
+    return F.view(q, shapes[0]), F.view(k, shapes[1]), F.view(v, shapes[1])
+
+
 def per_head(fused: Tensor, shapes: tuple[Shape, Shape]) -> QKV:
     """Heads first, then split in each: the concatenated gradient is copied into order once (GPTNeoXAttention.forward)."""
     (batch, heads, seq, dim), _ = shapes
@@ -86,5 +92,19 @@ def blocks(fused: Tensor, shapes: tuple[Shape, Shape]) -> QKV:
     return query, key, F.clone(F.view(v, shapes[1]), "value in order")
 
 
-LAYOUTS: dict[str, Callable[[Tensor, Any], QKV]] = {"split": split, "sliced": sliced, "per_head": per_head, "indexed": indexed, "blocks": blocks}
+def shared(fused: Tensor, shapes: tuple[Shape, Shape]) -> QKV:
+    """Split at once; the one key and value need no order of heads (GPTBigCodeAttention.forward)."""
+    q, k, v = F.split_last(fused, [side_by_side(s) for s in (shapes[0], shapes[1], shapes[1])])
+    return F.split_heads(q, shapes[0]), F.view(k, shapes[1]), F.view(v, shapes[1])
+
+
+LAYOUTS: dict[str, Callable[[Tensor, Any], QKV]] = {
+    "split": split,
+    "sliced": sliced,
+    "thirds": thirds,
+    "per_head": per_head,
+    "indexed": indexed,
+    "blocks": blocks,
+    "shared": shared,
+}
 """How a fused projection is taken apart, by the name of its layout."""

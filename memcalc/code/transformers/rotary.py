@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memcalc.code.context import Context
-from memcalc.code.transformers.rotary_pairs import complex_angles, turn_complex, turn_pairs
+from memcalc.code.transformers.rotary_pairs import complex_angles, turn_complex, turn_halves, turn_pairs
 from memcalc.components import Rotary
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
@@ -42,12 +42,13 @@ def key(m: Rotary, name: str) -> str:
 def rotate(ctx: Context, m: Rotary, query: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
     """Queries and keys turned (apply_rotary_pos_emb of the model)."""
     if m.style == "tabled":
-        turned_keys = turn_part(ctx, m, keys, "key")
-        return turn_part(ctx, m, query, "query"), turned_keys
+        dtype, turned_keys = query.dtype, turn_part(ctx, m, keys, "key")
+        query = F.cast(turn_part(ctx, m, query, "query"), dtype, "query")
+        return query, F.cast(turned_keys, dtype, "key")
     if m.style == "complex":
         return turn_complex(ctx.shared[key(m, "complex angles")], query, keys)
     if m.style in ("pairs", "halves"):
-        return turn_pairs(ctx.shared[key(m, "cos")], ctx.shared[key(m, "sin")], query, keys)
+        return (turn_pairs if m.style == "pairs" else turn_halves)(ctx.shared[key(m, "cos")], ctx.shared[key(m, "sin")], query, keys)
     if m.precision == "all":
         return turn_in_fp32(ctx, m, query, keys)
     angles = shared_angles(ctx, m)

@@ -7,7 +7,7 @@ saves is fixed in PyTorch's tools/autograd/derivatives.yaml; what its backward a
 
 from memcalc.tape.functional.attention import scaled_dot_product_attention
 from memcalc.tape.functional.loss import log_softmax, nll_loss, softmax
-from memcalc.tape.functional.matmul import cast_weight, embedding, linear, matmul
+from memcalc.tape.functional.matmul import baddbmm, cast_weight, embedding, linear, matmul
 from memcalc.tape.functional.pointwise import (
     activation,
     add,
@@ -24,13 +24,14 @@ from memcalc.tape.functional.pointwise import (
     pow2,
     rsqrt,
     scale,
+    scale_in_place,
     sub,
     tanh,
 )
-from memcalc.tape.functional.shape import cat, clone, expand, narrow, repeat, slice_last, split_heads, split_last, view
+from memcalc.tape.functional.shape import cat, clone, expand, index, narrow, repeat, slice_last, split_heads, split_last, view
 
 __all__ = [
-    "activation", "add", "add_scalar", "cast", "cast_weight", "cat", "clone", "dropout", "embedding", "expand", "keeps_result", "layer_norm", "like",
-    "linear", "log_softmax", "masked_fill", "matmul", "mean", "mul", "narrow", "neg", "nll_loss", "pow2", "repeat", "rsqrt", "scale",
-    "scaled_dot_product_attention", "slice_last", "softmax", "split_heads", "split_last", "sub", "tanh", "view",
+    "activation", "add", "add_scalar", "baddbmm", "cast", "cast_weight", "cat", "clone", "dropout", "embedding", "expand", "index", "keeps_result",
+    "layer_norm", "like", "linear", "log_softmax", "masked_fill", "matmul", "mean", "mul", "narrow", "neg", "nll_loss", "pow2", "repeat", "rsqrt",
+    "scale", "scale_in_place", "scaled_dot_product_attention", "slice_last", "softmax", "split_heads", "split_last", "sub", "tanh", "view",
 ]  # fmt: skip

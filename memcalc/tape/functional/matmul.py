@@ -67,6 +67,26 @@ def matmul(a: Tensor, b: Tensor, shape: Shape, name: str) -> Tensor:
     return out
 
 
+def baddbmm(a: Tensor, b: Tensor, shape: Shape, name: str) -> Tensor:
+    """``bias + alpha * (a @ b)`` of two activations, as one product. Saves both; each gradient is made, then scaled."""
+    tape = a.tape
+    out = tape.new(shape, a.dtype, name)
+    kinds = ((a.shape, a.dtype), (b.shape, b.dtype))
+
+    def scaled(kind: tuple[Shape, str], side: str) -> Tensor:
+        product = tape.new(*kind, f"unscaled gradient of {side} of {name}")
+        made = tape.new(*kind, f"gradient of {side} of {name}")
+        del product
+        return made
+
+    def backward(wants: tuple[bool, ...], g: Tensor, *saved: Tensor) -> tuple[Tensor | None, ...]:
+        of_b = scaled(kinds[1], "right")
+        return scaled(kinds[0], "left"), of_b
+
+    tape.record(out, (a, b), (a, b), backward)
+    return out
+
+
 def embedding(indices: Tensor, weight: Tensor, width: Axis, name: str) -> Tensor:
     """``F.embedding``. Saves the indices; backward makes a dense gradient of the whole table (embedding_dense_backward)."""
     tape = indices.tape

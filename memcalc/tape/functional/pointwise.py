@@ -76,10 +76,10 @@ def dropout(x: Tensor, p: float, name: str = "after dropout") -> Tensor:
     return out
 
 
-def masked_fill(x: Tensor, mask: Tensor, name: str = "masked") -> Tensor:
-    """``x.masked_fill(mask, constant)``, and ``torch.where(mask, x, constant)``. Saves the mask."""
+def masked_fill(x: Tensor, mask: Tensor | None, name: str = "masked") -> Tensor:
+    """``x.masked_fill(mask, constant)``, and ``torch.where(mask, x, constant)``. Saves the mask (None: a buffer, resident elsewhere)."""
     out = like(x, name)
-    x.tape.record(out, (x,), (mask,), lambda wants, g, mask: (like(g, "gradient of masked"),))
+    x.tape.record(out, (x,), () if mask is None else (mask,), lambda wants, g, *rest: (like(g, "gradient of masked"),))
     return out
 
 
@@ -151,6 +151,13 @@ def rsqrt(x: Tensor, name: str = "rsqrt") -> Tensor:
     return out
 
 
+def scale_in_place(x: Tensor) -> Tensor:
+    """``x *= constant``: x's own storage; its gradient is scaled into a new one."""
+    y = Tensor(x.tape, x.shape, x.dtype, x.storage)
+    x.tape.record(y, (x,), (), lambda wants, g: (like(g, "gradient of scale"),))
+    return y
+
+
 def neg(x: Tensor, name: str = "negative") -> Tensor:
     """``-x``. Saves nothing."""
     out = like(x, name)
@@ -185,7 +192,7 @@ def layer_norm(x: Tensor, params: Sequence[Tensor], name: str = "output") -> Ten
         of_x = like(x, "gradient of layer norm") if wants[0] else None
         return (of_x, *(g.tape.new(*s, "gradient of weight") if w else None for w, s in zip(wants[1:], shapes, strict=True)))
 
-    x.tape.record(out, (x, *params), (x, mean_, rstd), backward)
+    x.tape.record(out, (x, *params), (x, mean_, rstd, *params), backward)
     return out
 
 

@@ -43,6 +43,21 @@ def narrow(x: Tensor, shape: Shape) -> Tensor:
     return y
 
 
+def index(x: Tensor, shape: Shape, name: str) -> Tensor:
+    """``x[..., [i], :]``: a copy. Backward makes zeros of the whole shape and a second tensor with the gradient in them (index_put)."""
+    out = x.tape.new(shape, x.dtype, name)
+    whole = x.shape
+
+    def backward(wants: tuple[bool, ...], g: Tensor) -> tuple[Tensor]:
+        zeros = g.tape.new(whole, g.dtype, "zeros")
+        made = like(zeros, "gradient of index")
+        del zeros
+        return (made,)
+
+    x.tape.record(out, (x,), (), backward)
+    return out
+
+
 def split_last(x: Tensor, axes: Sequence[Axis]) -> list[Tensor]:
     """``x.split(…, dim=-1)`` (also chunk): views; backward concatenates their gradients."""
     parts = [Tensor(x.tape, (*x.shape[:-1], axis), x.dtype, x.storage) for axis in axes]
@@ -58,13 +73,16 @@ def x_grad(whole: Shape, dtype: str, grads: Sequence[Tensor | None]) -> Tensor:
 
 
 def cat(parts: Sequence[Tensor], last: Axis, name: str) -> Tensor:
-    """``torch.cat(parts, dim=-1)``. Saves nothing; backward hands out views of the gradient."""
+    """``torch.cat(parts, dim=-1)``, in the dtype of the first. Saves nothing; backward hands out views of the gradient, cast to each part's dtype."""
     first = parts[0]
     out = first.tape.new((*first.shape[:-1], last), first.dtype, name)
-    shapes = [p.shape for p in parts]
+    kinds = [(p.shape, p.dtype) for p in parts]
+
+    def part(g: Tensor, shape: Shape, dtype: str) -> Tensor:
+        return Tensor(g.tape, shape, g.dtype, g.storage) if g.dtype == dtype else g.tape.new(shape, dtype, "cast of gradient")
 
     def backward(wants: tuple[bool, ...], g: Tensor) -> tuple[Tensor | None, ...]:
-        return tuple(Tensor(g.tape, shape, g.dtype, g.storage) if w else None for w, shape in zip(wants, shapes, strict=True))
+        return tuple(part(g, *kind) if w else None for w, kind in zip(wants, kinds, strict=True))
 
     first.tape.record(out, parts, (), backward)
     return out

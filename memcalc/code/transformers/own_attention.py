@@ -1,0 +1,93 @@
+"""Attention of models whose code scores queries and keys in steps of its own: GPT-Neo, BLOOM, MPT, Falcon."""
+
+from __future__ import annotations
+
+from memcalc.code.context import Context, runs
+from memcalc.code.transformers.attention import combine, merge, repeat_kv, score, stack_sequences
+from memcalc.code.transformers.dropout import dropout
+from memcalc.code.transformers.falcon import split_falcon, written_out
+from memcalc.code.transformers.mask import mask_name
+from memcalc.code.transformers.project import project
+from memcalc.code.transformers.rotary import rotate
+from memcalc.components import BloomAttention, FalconAttention, GPTNeoAttention, MptAttention
+from memcalc.specs.model import Axis
+from memcalc.tape import functional as F
+from memcalc.tape.tensor import Tensor
+
+
+@runs(GPTNeoAttention)
+def gpt_neo(ctx: Context, m: GPTNeoAttention, x: Tensor) -> Tensor:
+    """Scores in fp32, cut by a buffer, then by the model's mask (GPTNeoSelfAttention._attn)."""
+    query, key, value = project(ctx, m, x)
+    key, value = ctx.remember(key, "key"), ctx.remember(value, "value")
+    wide_q, wide_k = F.cast(query, "float32", "query in fp32"), F.cast(key, "float32", "key in fp32")
+    scores = F.masked_fill(score(ctx, m, wide_q, wide_k, scaled=False), None, "cut scores")
+    scores = F.add(scores, ctx.shared[mask_name(None)], "masked scores")
+    scores = dropout(ctx, F.cast(F.softmax(scores, name="probabilities in fp32"), value.dtype, "probabilities"), m.dropout)
+    out = combine(ctx, m, scores, value, query.shape)
+    del wide_q, wide_k
+    return merge(ctx, m, out)
+
+
+@runs(BloomAttention)
+def bloom(ctx: Context, m: BloomAttention, x: Tensor) -> Tensor:
+    """Bias and scores in one product; unmasked and masked scores are held to the end (BloomAttention.forward)."""
+    query, key, value = project(ctx, m, x)
+    key, value = ctx.remember(key, "key"), ctx.remember(value, "value")
+    parts = [stack_sequences(ctx, t, f"{name} in order", is_stacked=False) for t, name in ((query, "query"), (key, "key"), (value, "value"))]
+    shape = (ctx.batch, query.shape[1], query.shape[2], Axis("keys", key.shape[2].size))
+    scores = F.baddbmm(parts[0], parts[1], shape, "scores")
+    masked = F.add(scores, ctx.shared[mask_name(None)], "masked scores")
+    probabilities = F.cast(F.softmax(masked, "float32", "probabilities in fp32"), query.dtype, "probabilities")
+    out = F.matmul(dropout(ctx, probabilities, m.dropout), parts[2], query.shape, "attention output")
+    out = F.clone(out, "attention output in order")
+    del parts, scores
+    return merge(ctx, m, out)
+
+
+@runs(MptAttention)
+def mpt(ctx: Context, m: MptAttention, x: Tensor) -> Tensor:
+    """The bias, in fp32, makes scores fp32; masked ones are held to the end (MptAttention.forward)."""
+    query, key, value = project(ctx, m, x)
+    key, value = ctx.remember(key, "key"), ctx.remember(value, "value")
+    scores = F.add(score(ctx, m, query, key), ctx.shared["alibi"], "scores with bias")
+    scores = F.masked_fill(scores, ctx.shared[mask_name(None)], "masked scores")
+    probabilities = F.cast(F.softmax(scores, name="probabilities in fp32"), value.dtype, "probabilities")
+    out = combine(ctx, m, dropout(ctx, probabilities, m.dropout), value, query.shape)
+    return merge(ctx, m, out)
+
+
+@runs(FalconAttention)
+def falcon(ctx: Context, m: FalconAttention, x: Tensor) -> Tensor:
+    """Eager, or the fused kernel, which gets a mask each time and cannot take it where heads share keys (FalconAttention.forward)."""
+    query, key, value = split_falcon(ctx, m, ctx.run(m.q, x))
+    if m.rotary is not None and not m.alibi:
+        query, key = rotate(ctx, m.rotary, query, key)
+    key, value = ctx.remember(key, "key"), ctx.remember(value, "value")
+    mask = ctx.shared.get(mask_name(None))
+    if mask is None:
+        return merge(ctx, m, F.scaled_dot_product_attention(query, key, value))
+    if ctx.settings.attention == "eager":
+        return merge(ctx, m, (with_alibi if m.alibi else in_place)(ctx, m, query, key, value, mask=mask))
+    if not m.alibi:
+        mask = ctx.tape.new((ctx.batch, *mask.shape), query.dtype, "mask")
+    if key.shape[1].size != query.shape[1].size:
+        return merge(ctx, m, F.clone(written_out(ctx, query, key, value, mask=mask), "attention output in order"))
+    return merge(ctx, m, F.scaled_dot_product_attention(query, key, value, mask=mask))
+
+
+def in_place(ctx: Context, m: FalconAttention, query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor) -> Tensor:
+    """Scores scaled in place; probabilities in the dtype of the model."""
+    heads = query.shape[1]
+    scores = F.scale_in_place(score(ctx, m, query, repeat_kv(key, heads), scaled=False))
+    scores = F.softmax(F.add(scores, mask, "masked scores"), name="probabilities")
+    return combine(ctx, m, scores, repeat_kv(value, heads), query.shape)
+
+
+def with_alibi(ctx: Context, m: FalconAttention, query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor) -> Tensor:
+    """Scores, their fp32 copy and its sum with the bias are held to the end; probabilities in the dtype of the model."""
+    scores = score(ctx, m, query, key, scaled=False)
+    wide = F.cast(scores, "float32", "scores in fp32")
+    biased = F.scale_in_place(F.add(wide, ctx.shared["alibi"], "scores with bias"))
+    probabilities = F.softmax(F.cast(F.add(biased, mask, "masked scores"), query.dtype, "scores"), name="probabilities")
+    return combine(ctx, m, dropout(ctx, probabilities, m.dropout), value, query.shape)

@@ -1,0 +1,56 @@
+"""MPT: ALiBi positions, one fused projection, LayerNorm without biases.
+
+Source: transformers, models/mpt/modeling_mpt.py.
+"""
+
+from __future__ import annotations
+
+from memcalc.components import MLP, Alibi, DecoderLayer, Embedding, LayerNorm, Linear, MptAttention
+from memcalc.models.config import Config
+from memcalc.models.families import _text as text
+from memcalc.specs.model import Axis, Block, ModelSpec
+
+MODEL_TYPES = ("mpt",)
+ARCHITECTURES = {"MptForCausalLM": "mpt", "MPTForCausalLM": "mpt"}
+
+
+def spec(config: Config) -> ModelSpec:
+    """Pre-norm layers of multi-head attention and a network of two linear layers; transformers' code has it four times as wide always.
+
+    Raises:
+        ModelError: queries, keys and values are clipped.
+    """
+    nested = config.get("attn_config") or {}
+    if isinstance(nested, dict) and nested.get("clip_qkv"):
+        raise config.error("attn_config.clip_qkv is not known to memcalc")
+    hidden, heads = config.int("d_model", "hidden_size"), config.int("n_heads", "num_attention_heads")
+    sizes = text.axes(
+        hidden=hidden,
+        intermediate=4 * hidden,
+        vocab=config.int("vocab_size"),
+        layers=config.int("n_layers", "num_hidden_layers"),
+        heads=heads,
+        head_dim=text.whole_heads(config, hidden, heads),
+    )
+    norm, width = LayerNorm(sizes.hidden, bias=False), sizes.hidden
+    attention = MptAttention(
+        heads,
+        heads,
+        sizes.head_dim,
+        Linear("Wqkv", width, Axis("3 * hidden_size", 3 * hidden), split="column"),
+        None,
+        None,
+        Linear("out_proj", width, width, split="row"),
+    )
+    mlp = MLP(Linear("up_proj", width, sizes.intermediate, split="column"), Linear("down_proj", sizes.intermediate, width, split="row"), "gelu")
+    tied, length = config.bool("tie_word_embeddings", default=True), config.int("max_seq_len", default=2048)
+    return text.language_model(
+        config,
+        sizes,
+        (Block("blocks", DecoderLayer(norm, attention, norm, mlp), sizes.num_layers),),
+        embedding=Embedding(sizes.vocab, width, tied=tied, alibi=Alibi(heads, "table", length)),
+        norm=norm,
+        names=("wte", "norm_f", "lm_head"),
+        attentions=text.EAGER_ONLY,
+        max_positions=("max_seq_len",),
+    )

@@ -119,6 +119,7 @@ class Context:
         settings: see `Settings`.
         batch, seq: the two axes of every activation.
         shared: tensors made once per step and used by every layer (rotary angles, masks).
+        probabilities: a place for what eager attention returns beside its output, while the layer that runs has a variable for it.
         holds_output: the model's own forward holds the output of the block that runs, an embedding, until the last layer is through.
     """
 
@@ -126,6 +127,7 @@ class Context:
         self.tape, self.settings = tape, settings
         self.batch, self.seq = Axis("micro_batch", settings.batch), Axis("seq_len", settings.seq)
         self.shared: dict[str, Tensor] = {}
+        self.probabilities: list[Tensor] | None = None
         self.holds_output = True
         self._modules: list[str] = []
         self._cache: list[Tensor] = []

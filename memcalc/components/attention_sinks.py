@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from memcalc.components.attention import Attention
+from memcalc.dataclass import dataclass
 from memcalc.specs.model import Axis, Weight
 
 

@@ -47,6 +47,8 @@ def eager(ctx: Context, m: SinkAttention, query: Tensor, key: Tensor, value: Ten
     probabilities = F.softmax(combined, name="probabilities")
     del scores
     kept = F.slice_last(probabilities, keys)
+    if ctx.probabilities is not None:
+        ctx.probabilities.append(kept)
     out = F.clone(F.matmul(kept, value, (*rows, value.shape[-1]), "attention output"), "attention output in order")
     del combined
     return out

@@ -66,10 +66,11 @@ def choose(ctx: Context, m: Indexer, x: Tensor, latent_q: Tensor, mask: Tensor) 
 
 
 def heads_scores(ctx: Context, q: Tensor, k: Tensor, axes: tuple[Axis, Axis, Axis]) -> Tensor:
-    """Scores (batch, seq, heads, keys) in fp32; the keys are spread over the queries and copied for it."""
+    """Scores (batch, seq, heads, keys) in fp32; the keys are spread over the queries, and copied for it where there are several sequences."""
     heads, dim, keys = axes
     wide_q, wide_k = F.cast(q, "float32", "index query in fp32"), F.cast(k, "float32", "index key in fp32")
-    spread = ctx.tape.new((ctx.batch, ctx.seq, dim, keys), "float32", "keys copied for each query")
+    is_single = isinstance(ctx.batch.size, int) and ctx.batch.size == 1
+    spread = None if is_single else ctx.tape.new((ctx.batch, ctx.seq, dim, keys), "float32", "keys copied for each query")
     scores = ctx.tape.new((ctx.batch, ctx.seq, heads, keys), "float32", "index scores of heads")
     del spread, wide_q, wide_k
     return F.scale(scores, "scaled index scores")

@@ -11,13 +11,14 @@ from memcalc.tape.tensor import Axis, Tensor
 HALF = ("bfloat16", "float16")
 
 
-def math_attention(query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | None = None, name: str = "attention output") -> Tensor:
+def math_attention(query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | None = None, is_single: bool = False, name: str = "attention output") -> Tensor:
     """Scores in full, in fp32; saves scaled queries and keys, the probabilities and a copy of the values, all in fp32.
 
     Args:
         query, key: (batch, heads, length, head_dim), contiguous.
         value: (batch, heads, keys, value_dim), a slice of a wider tensor.
         mask: of bools, for each query and key; none means causal.
+        is_single: there is one sequence, whose heads a batched product takes as they lie; those of several are copied into order.
         name: of the result.
 
     A CPU takes this way where a value head is not as wide as a key head (multi-head latent attention), which its flash kernel does not
@@ -40,7 +41,8 @@ def math_attention(query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor | 
     scores = softmax(scores, name="probabilities")
     with tape.no_grad():
         returned = cast(scores, dtype, "probabilities in the model's dtype")
-    out = in_order(matmul(scores, clone(wide[2], "value in order"), (*query.shape[:3], value.shape[-1]), name))
+    rows = (*query.shape[:3], value.shape[-1])
+    out = matmul(scores, wide[2], rows, name) if is_single else in_order(matmul(scores, clone(wide[2], "value in order"), rows, name))
     out = cast(out, dtype, name)
     del returned, wide, scaled, bias
     return out

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from memcalc.engine.deepspeed_run import settle
 from memcalc.engine.degrees import check_degrees
 from memcalc.errors import InputError, ShardingError, UnknownNameError
 from memcalc.specs.job import Job, Mesh
 from memcalc.specs.run import Run
+
+if TYPE_CHECKING:
+    from memcalc.specs.deepspeed import DeepSpeed
 
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "sgd")
 DEFAULT_SEQ_LEN = 4096
@@ -20,11 +26,13 @@ def resolve(run: Run) -> Job:
     from memcalc.models.read import read_model
 
     model = read_model(run.model)
+    settled = settle(run, hidden_size=model.hidden_size)
+    run = settled.run
     if run.lora is not None:
         from memcalc.models.lora import adapt
 
         model = adapt(model, run.lora)
-    assumptions: list[str] = []
+    assumptions = list(settled.assumptions)
     notes: list[str] = []
     if run.optimizer not in OPTIMIZERS:
         raise UnknownNameError("optimizer", run.optimizer, OPTIMIZERS, where="optimizer")
@@ -32,7 +40,9 @@ def resolve(run: Run) -> Job:
     if seq_len is None:
         seq_len = min(DEFAULT_SEQ_LEN, model.max_position_embeddings or DEFAULT_SEQ_LEN)
         assumptions.append(f"seq_len {seq_len}")
-    engine, zero = engine_of(run)
+    if run.attention not in model.attentions:
+        assumptions.append(f"attention eager: transformers' {model.model_type} has no {run.attention}")
+    engine, zero = engine_of(run, settled.deepspeed)
     mesh = mesh_of(run)
     assumptions += check_degrees(run, model, mesh)
     if zero > 0 and mesh.dp * mesh.cp == 1:
@@ -48,15 +58,19 @@ def resolve(run: Run) -> Job:
         foreach=run.optimizer_foreach is not False and run.optimizer == "adamw_torch",
         assumptions=tuple(assumptions),
         notes=tuple(notes),
+        ignored=settled.ignored,
+        deepspeed=settled.deepspeed,
     )
 
 
-def engine_of(run: Run) -> tuple[str, int]:
+def engine_of(run: Run, deepspeed: DeepSpeed | None = None) -> tuple[str, int]:
     """Who shards, and the ZeRO stage: as said, or as the other keys imply."""
+    if deepspeed is not None:
+        return "deepspeed", deepspeed.zero.stage
     sharding = run.sharding
     engine = sharding.engine
     if engine is None:
-        engine = "megatron" if run.code == "megatron" else "deepspeed" if sharding.deepspeed or sharding.zero else "ddp"
+        engine = "megatron" if run.code == "megatron" else "ddp"
     zero = sharding.zero
     if zero is None:
         zero = 3 if engine in ("fsdp1", "fsdp2") else 0

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from memcalc.dataclass import dataclass
 from memcalc.specs.model import ModelSpec
 from memcalc.specs.run import Run
+
+if TYPE_CHECKING:
+    from memcalc.specs.deepspeed import DeepSpeed
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Job:
         assumptions: what was decided for the user, in words.
         notes: what the user should know of the answer.
         ignored: what was read and could not be used.
+        deepspeed: the configuration of the engine deepspeed.
     """
 
     run: Run
@@ -67,3 +71,4 @@ class Job:
     assumptions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
+    deepspeed: DeepSpeed | None = None

@@ -68,6 +68,9 @@ class ShardingSpec(Spec):
     reshard_after_forward: bool = Field(True, description="fsdp2: free gathered weights after forward")
     reduce_dtype: Dtype | None = Field(None, description="dtype in which gradients are reduced")
     deepspeed: dict[str, Any] | str | None = Field(None, description="a DeepSpeed configuration, inline or a path; it says the stage", json_schema_extra=PATH)
+    deepspeed_auto: Literal["trainer", "deepspeed"] = Field(
+        "trainer", description='who fills in "auto": transformers\' Trainer (and accelerate), or deepspeed, which drops such keys'
+    )
     fsdp_sharding_strategy: Literal["FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD", "HYBRID_SHARD", "_HYBRID_SHARD_ZERO2"] = Field("FULL_SHARD", description="fsdp1")
     fsdp_backward_prefetch: Literal["BACKWARD_PRE", "BACKWARD_POST", "NO_PREFETCH"] = Field("BACKWARD_PRE", description="fsdp1")
     fsdp_auto_wrap_policy: Literal["TRANSFORMER_BASED_WRAP", "NO_WRAP"] = Field(

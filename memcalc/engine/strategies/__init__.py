@@ -9,8 +9,10 @@ from memcalc.specs.job import Job
 
 
 def strategy_for(job: Job) -> type[Strategy]:
-    """The class of the engine that a job names: `Engine` in the module of that name."""
-    found: type[Strategy] = import_module(f"memcalc.engine.strategies.{job.engine}").Engine
+    """The class of the engine that a job names: what `choose` in the module of that name picks, or its `Engine`."""
+    module = import_module(f"memcalc.engine.strategies.{job.engine}")
+    choose = getattr(module, "choose", None)
+    found: type[Strategy] = module.Engine if choose is None else choose(job)
     return found
 
 

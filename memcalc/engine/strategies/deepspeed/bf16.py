@@ -1,0 +1,72 @@
+"""Stage 1 with bf16 weights and fp32 accumulation: the BF16 optimizer, whose fp32 gradient of *all* parameters stays on every rank.
+
+How memory moves (bf16_optimizer.py, ``BF16_Optimizer``): weights, in one flat buffer; beside them a flat gradient in the dtype of accumulation,
+there from construction on; backward makes bf16 gradients, which are added into it at the end (or, with ``immediate_grad_update``, each as
+it arrives) and go after the step; it is reduced in the dtype of the wire; the optimizer steps the partition.
+"""
+
+from __future__ import annotations
+
+from memcalc.engine.plan import Part, Shard
+from memcalc.engine.strategies._marked import free
+from memcalc.engine.strategies.deepspeed.common import Rank
+from memcalc.engine.walk import Reason, Walk
+from memcalc.formulas import zero
+from memcalc.tape.tensor import Record
+
+
+class Bf16Optimizer(Rank):
+    """A rank with the whole fp32 gradient."""
+
+    def states(self, walk: Walk) -> None:
+        """Padding, the flat gradient, the partition's master weights and states."""
+        flat = zero.flat_numel(self.num_trainable, ranks=self.ranks)
+        partition = flat // self.ranks
+        walk.alloc(
+            "weights/padding of the flat buffer",
+            (flat - self.num_trainable) * self.width,
+            Reason("(flat_numel - num_params) * width", {}, "bf16_optimizer.py, _flatten_dense_tensors_aligned"),
+        )
+        walk.alloc(
+            "gradients/flat, accumulated",
+            flat * self.gradient_width,
+            Reason("flat_numel * width", {"flat_numel": flat, "width": self.gradient_width}, "bf16_optimizer.py, fp32_groups_gradients_flat"),
+        )
+        self.master(walk, partition)
+        self.optimizer_on_card(walk, [partition])
+
+    @property
+    def immediate(self) -> bool:
+        """Whether each gradient is added as it arrives."""
+        return self.config.bf16.immediate_grad_update
+
+    def accumulated(self, walk: Walk) -> None:
+        """Gradients of earlier micro-batches are zeroed, not freed, where they are added at the end."""
+        if not self.immediate:
+            super().accumulated(walk)
+
+    def gradient(self, walk: Walk, part: Part, i: int, shard: Shard, alive: tuple[Record, ...]) -> None:
+        """It is cast and added, and goes."""
+        if self.immediate:
+            walk.touch("gradients/cast of a gradient", shard.num_params * self.gradient_width)
+            free(walk, alive)
+
+    def end_backward(self, walk: Walk) -> None:
+        """All gradients are cast and added, one by one; the flat gradient is reduced."""
+        if not self.immediate:
+            walk.touch(
+                "gradients/cast of a gradient",
+                self.largest * self.gradient_width,
+                Reason("largest * width", {"largest": self.largest, "width": self.gradient_width}, "bf16_optimizer.py, _update_hp_grad"),
+            )
+        flat = zero.flat_numel(self.num_trainable, ranks=self.ranks)
+        cast = flat * self.reduce_width if self.reduce_width != self.gradient_width else 0
+        walk.touch(
+            "buffers/gradient cast for reduction",
+            cast,
+            Reason("flat_numel * width", {"flat_numel": flat, "width": self.reduce_width}, "engine.py, allreduce_bucket"),
+        )
+
+    def step(self, walk: Walk) -> None:
+        """The partition of the flat gradient is a view; the optimizer's own temporaries."""
+        self.optimizer_step(walk, [zero.partition_numel(self.num_trainable, ranks=self.ranks)])

@@ -1,0 +1,142 @@
+"""What DeepSpeed's ranks share: the configuration, the flat order of parameters, the optimizer that steps flat tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from memcalc.engine.plan import Part, Plan, Shard
+from memcalc.engine.strategies._marked import Marked
+from memcalc.engine.strategies.base import optimizer_states, optimizer_temporaries
+from memcalc.engine.walk import Reason, Walk
+from memcalc.specs.deepspeed import DeepSpeed
+from memcalc.specs.job import Job
+from memcalc.specs.model import Block, Component
+from memcalc.units import DTYPE_BYTES
+
+MASTER = "optimizer/master weights"
+PARTITION = "gradients/of this rank's partition"
+BUCKET = "buffers/reduce bucket"
+
+
+class Member(NamedTuple):
+    """One parameter of one repetition of a block.
+
+    Attributes:
+        shard: the parameter.
+        offset: where it begins among all trainable parameters laid end to end.
+    """
+
+    shard: Shard
+    offset: Any
+
+    @property
+    def numel(self) -> Any:
+        """Its elements."""
+        return self.shard.num_params
+
+    @property
+    def gradient(self) -> str:
+        """The path of its gradient."""
+        return f"gradients/{self.shard.path}"
+
+
+class Rank(Marked):
+    """One rank under DeepSpeed.
+
+    Attributes:
+        config, zero: what was configured.
+        ranks: among which states are partitioned.
+        rank: which of them this is. All traces and, but for the parameters at the borders of partitions, all ranks are like the first.
+        width, master_width, gradient_width, reduce_width: bytes of a weight, of what the optimizer steps, of an accumulated gradient,
+            and of one on the wire.
+    """
+
+    uniform = False
+    rank = 0
+
+    def __init__(self, job: Job, plan: Plan) -> None:
+        super().__init__(job, plan)
+        assert job.deepspeed is not None
+        self.config: DeepSpeed = job.deepspeed
+        self.zero = self.config.zero
+        self.ranks = job.mesh.dp * job.mesh.cp
+        self.width = DTYPE_BYTES[self.config.dtype]
+        self.master_width = DTYPE_BYTES[self.config.master_dtype]
+        self.gradient_width = DTYPE_BYTES[self.config.gradient_dtype]
+        self.reduce_width = DTYPE_BYTES[self.config.reduce_dtype]
+        self.members: list[Member] = list(members(plan.parts))
+        self._first = first_members(plan.parts)
+        self.num_trainable: Any = sum(m.numel for m in self.members)
+
+    def member(self, part: Part, i: int, shard: Shard) -> Member:
+        """A trainable parameter of the i-th repetition of a block."""
+        base, index = self._first[id(part)]
+        trainable = [s for s in part.shards if s.trainable]
+        position = next(n for n, s in enumerate(trainable) if s is shard)
+        found = self.members[base + i * index + position]
+        assert found.shard is shard
+        return found
+
+    @property
+    def largest(self) -> Any:
+        """Elements of the largest trainable parameter."""
+        return max((m.numel for m in self.members), default=0)
+
+    # ------------------------------------------------------------------ the optimizer
+    def optimizer_plan(self, numels: Sequence[Any]) -> Plan:
+        """A plan whose only parameters are the flat tensors that the optimizer steps, in the dtype of the master weights."""
+        shards = tuple(Shard(f"flat {i}", numel, 1, trainable=True, is_expert=False, width=self.master_width) for i, numel in enumerate(numels))
+        part = Part(Block("flat", Component()), self.plan.parts[0].profile, shards)
+        return replace(self.plan, parts=(part,), settings=replace(self.plan.settings, dtype=self.config.master_dtype))
+
+    def optimizer_on_card(self, walk: Walk, numels: Sequence[Any]) -> None:
+        """States of flat tensors. DeepSpeed's FusedAdam counts steps in Python."""
+        optimizer_states(walk, self.job, self.optimizer_plan(numels))
+        if self.config.builds_fused_adam:
+            walk.free("optimizer/step counters", 4 * len(numels))
+
+    def optimizer_step(self, walk: Walk, numels: Sequence[Any]) -> None:
+        """What the optimizer allocates while it steps flat tensors; DeepSpeed's FusedAdam nothing."""
+        if not self.config.builds_fused_adam:
+            optimizer_temporaries(walk, self.job, self.optimizer_plan(numels))
+
+    def master(self, walk: Walk, num_params: Any) -> None:
+        """The copy of the weights that the optimizer steps."""
+        walk.alloc(
+            MASTER,
+            num_params * self.master_width,
+            Reason("num_params * width", {"num_params": num_params, "width": self.master_width}, "stage_1_and_2.py, single_partition_of_fp32_groups"),
+        )
+
+
+def members(parts: Sequence[Part]) -> Iterator[Member]:
+    """Every trainable parameter in the order of the model, end to end."""
+    offset: Any = 0
+    for part in parts:
+        for _ in range(part.block.repeat):
+            for shard in part.shards:
+                if shard.trainable:
+                    yield Member(shard, offset)
+                    offset = offset + shard.num_params
+
+
+def first_members(parts: Sequence[Part]) -> dict[int, tuple[int, int]]:
+    """Of each part: the index of its first trainable parameter, and how many one repetition has."""
+    found, index = dict[int, tuple[int, int]](), 0
+    for part in parts:
+        count = sum(s.trainable for s in part.shards)
+        found[id(part)] = (index, count)
+        index += count * part.block.repeat
+    return found
+
+
+def each(ranks: Any, compute: Callable[[int], Any]) -> Any:
+    """A number for each number of ranks, where that is an array; the same values are computed once."""
+    if isinstance(ranks, int):
+        return compute(ranks)
+    import numpy
+
+    values, places = numpy.unique(ranks, return_inverse=True)
+    return numpy.array([compute(int(value)) for value in values])[places].reshape(ranks.shape)

@@ -1,0 +1,104 @@
+"""The order of module calls in a pass, read off the marks of the recorded blocks, and which parameters each call uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from memcalc.components import MLP, GatedMLP
+from memcalc.engine.plan import Part
+from memcalc.specs.model import Component
+from memcalc.tape.span import Span
+from memcalc.tape.tensor import Record
+
+NAMELESS = ""
+"""A call of a module without parameters of its own that the recorded programs do not show: the model itself, rotary angles, an activation."""
+
+
+class Call(NamedTuple):
+    """Something that happens to a module.
+
+    Attributes:
+        kind: ``enter``, ``leave``, ``enter backward``, ``leave backward``.
+        module: its path; empty for one without parameters that programs do not show.
+    """
+
+    kind: str
+    module: str
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """A block, both ways: stretches, each ended by a gradient that is complete (its record) or by calls, in the order of what happens."""
+
+    forward: Sequence[tuple[Span, Record | None, tuple[Call, ...]]]
+    backward: Sequence[tuple[Span, Record | None, tuple[Call, ...]]]
+
+
+def timeline(part: Part) -> Timeline:
+    """A block's marks as calls, with those that its program does not show."""
+    hidden = frozenset(activations(part.block.module, f"{part.block.path}/"))
+    skipped = part.block.path if part.block.role == "head" else None
+    forward = [(span, *_read(mark, hidden, skipped)) for span, mark in part.profile.forward_steps]
+    return Timeline(forward, [(span, *_read(mark, hidden, skipped)) for span, mark in _reordered(part.profile.backward_steps)])
+
+
+def activations(module: Component, prefix: str) -> Iterator[str]:
+    """Paths of the first linear layer of each feed-forward network: an activation is a module of its own, and runs after it."""
+    if isinstance(module, (GatedMLP, MLP)):
+        first = module.gate if isinstance(module, GatedMLP) else module.up
+        yield f"{prefix}{first.module_name}"
+    for name, child in module.children():
+        yield from activations(child, f"{prefix}{name}/")
+
+
+def _read(mark: Record | None, hidden: frozenset[str], skipped: str | None) -> tuple[Record | None, tuple[Call, ...]]:
+    if mark is None:
+        return None, ()
+    kind, _, module = mark.path.partition("/")
+    if kind not in ("enter", "leave", "enter backward", "leave backward"):
+        return mark, ()
+    if module == skipped:
+        return None, ()
+    calls = [Call(kind, module)]
+    if module in hidden and kind == "leave":
+        calls.append(Call("enter", NAMELESS))
+    elif module in hidden and kind == "enter backward":
+        calls.insert(0, Call("enter backward", NAMELESS))
+    return None, tuple(calls)
+
+
+def _reordered(steps: Sequence[tuple[Span, Record | None]]) -> Sequence[tuple[Span, Record | None]]:
+    """Recomputation starts when a saved tensor is first asked for, after the modules that run back first have been entered.
+
+    It stops inside the last module that saves one, which is not left, then (torch/utils/checkpoint.py, ``_StopRecomputationError``).
+    """
+    kinds = [mark.path.partition("/")[0] if mark is not None else "" for _, mark in steps]
+    if "enter" not in kinds:
+        return steps
+    begin = next(i for i, kind in enumerate(kinds) if kind not in ("enter", "leave"))
+    last = max(i for i, kind in enumerate(kinds) if kind == "enter")
+    again = [(span, mark if i <= last else None) for i, (span, mark) in enumerate(steps[:begin])]
+    rest = list(steps[begin:])
+    first = [(Span(), mark) for span, mark in rest[: _leading(rest)]]
+    return [*first, *again, *((span, None if i < len(first) else mark) for i, (span, mark) in enumerate(rest))]
+
+
+def _leading(steps: Sequence[tuple[Span, Record | None]]) -> int:
+    """How many modules are entered before anything else happens."""
+    for i, (_, mark) in enumerate(steps):
+        if mark is None or not mark.path.startswith("enter backward/"):
+            return i
+    return len(steps)
+
+
+def parameters_of(part: Part, line: Timeline) -> dict[str, list[str]]:
+    """Paths of the parameters that each module of a block uses itself: those whose path begins with its own and with no longer one."""
+    entered = sorted({call.module for _, _, calls in line.forward for call in calls if call.module}, key=len, reverse=True)
+    found: dict[str, list[str]] = {module: [] for module in entered}
+    for shard in part.shards:
+        owner = next((module for module in entered if shard.path.startswith(f"{module}/")), None)
+        if owner is not None:
+            found[owner].append(shard.path)
+    return found

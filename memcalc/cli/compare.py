@@ -26,8 +26,8 @@ def runs_of(given: Given) -> Iterator[tuple[str, Run]]:
     variants = [word for word in given.arguments if "=" in word]
     bases = [word for word in given.arguments if "=" not in word]
     if not variants:
-        for base in bases:
-            yield base, merged(layers_of(given, model=base))
+        for model in bases:
+            yield model, merged(layers_of(given, model=model))
         return
     from memcalc.whatif.compare import variant
 

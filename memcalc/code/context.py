@@ -111,6 +111,27 @@ class Settings:
     marks: Literal["none", "gradients", "modules"] = "none"
 
 
+class Shared(dict[str, Tensor]):
+    """Tensors by name, which remembers what was asked for.
+
+    Attributes:
+        read: the names.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: set[str] = set()
+
+    def __getitem__(self, name: str) -> Tensor:
+        self.read.add(name)
+        return super().__getitem__(name)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As of any dict."""
+        self.read.add(name)
+        return super().get(name, default)
+
+
 class Context:
     """A tape with what programs need to know.
 
@@ -126,7 +147,7 @@ class Context:
     def __init__(self, tape: Tape, settings: Settings) -> None:
         self.tape, self.settings = tape, settings
         self.batch, self.seq = Axis("micro_batch", settings.batch), Axis("seq_len", settings.seq)
-        self.shared: dict[str, Tensor] = {}
+        self.shared = Shared()
         self.probabilities: list[Tensor] | None = None
         self.holds_output = True
         self._modules: list[str] = []

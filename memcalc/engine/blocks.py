@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from memcalc.code.context import Context, Settings
 from memcalc.specs.model import Block
 from memcalc.tape.span import Span, split, sum_up
-from memcalc.tape.tape import Tape
+from memcalc.tape.tape import Edge, Tape
 from memcalc.tape.tensor import Event, Record, Shape, Tensor
 
 STREAM = "activations/hidden_states"
@@ -112,7 +113,7 @@ def profile(
     ctx.shared.pop("logits", None)
     release = sum_up(events[begin:])
 
-    keeps = frozenset(name for name in outside.values() if not name.startswith("unused ")) if again else _saved(ctx, outside, events)
+    keeps = frozenset(name for name in outside.values() if "mask" not in name or name in ctx.shared.read) if again else _saved(ctx, outside, events)
     if not (settings.training and out.requires_grad):
         return Profile(forward, release, Span(), out, made, keeps, forward_steps, (), frees_input, ctx.holds_output)
     grad: list[Tensor | None] = [tape.input(out.shape, out.dtype, STREAM_GRADIENT)]
@@ -124,8 +125,9 @@ def profile(
             second = _run(ctx, block, inputs[0], layers)
         edge = (second.node, second.index) if second.node is not None else None
         del second
-        tape.recomputed = True
         tape.weight_casts.clear()
+    if again and settings.code != "megatron":
+        edge = _put_off(tape, edge, grad, begin)
     tape.backward(edge, grad)
     inputs.clear()
     if leaf is not None and leaf.grads[0] is not None and leaf.grads[0].storage is not None:
@@ -134,6 +136,26 @@ def profile(
     backward = sum_up(happened)
     held.clear()
     return Profile(forward, release, backward, out, made, keeps, forward_steps, split(happened) if marks else (), frees_input, ctx.holds_output)
+
+
+def _put_off(tape: Tape, edge: Edge, grad: list[Tensor | None], begin: int) -> Edge:
+    """Move a recomputation, just recorded, to where backward first asks for a saved tensor, and stop it where the last one is made.
+
+    Checkpointing without reentrance runs forward again inside the first operator that unpacks something (torch/utils/checkpoint.py,
+    _checkpoint_without_reentrant_generator, early stop), when the operators after it have run back; each recomputed tensor then belongs to the
+    one operator that unpacks it. Megatron-core checkpoints with reentrance: all of forward first, then backward.
+
+    Returns:
+        where backward goes on: nowhere new, since the gradient has been handed in.
+    """
+    events, last = tape.events, tape.last_saving
+    recorded = len(events)
+    tape.recomputed = True
+    tape.backward(edge, grad, since=last.num_nodes)
+    needless = {id(record) for sign, record in events[last.num_events : recorded] if sign > 0} | last.outputs
+    again = [event for event in events[begin:recorded] if id(event[1]) not in needless]
+    events[begin:] = events[recorded:] + again
+    return None
 
 
 def _run(ctx: Context, block: Block, x: Tensor, layers: int) -> Tensor:

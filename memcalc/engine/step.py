@@ -90,23 +90,24 @@ def backward(walk: Walk, plan: Plan, strategy: Strategy) -> None:
     if plan.sends:
         walk.alloc(STREAM_GRADIENT, num_bytes(plan.parts[-1].profile.out), Reason("gradient of the hidden states, from the next pipeline stage"))
     strategy.begin_backward(walk)
-    for part in reversed(plan.parts):
-        if part.block.role == "embedding":
-            for name in plan.kept:
-                _drop(walk, plan, name)
+    left = set(plan.kept)
+    for k, part in reversed(list(enumerate(plan.parts))):
+        for name in left - {name for before in plan.parts[: k + 1] for name in before.profile.keeps}:
+            _drop(walk, plan, name)
+            left.discard(name)
         times(walk, strategy, part, lambda i, part=part: strategy.backward(walk, part, i))  # type: ignore[misc]
     if plan.leaf is not None:
         walk.alloc("activations/inputs_embeds", num_bytes(plan.leaf), Reason("the embedding's output, made a leaf by enable_input_require_grads"))
     if plan.sends and not strategy.drops_sent:
         walk.free(STREAM, num_bytes(plan.parts[-1].profile.out))
     if plan.arrival is not None:
-        _depart(walk, plan, plan.arrival)
+        _depart(walk, plan, plan.arrival, left)
     strategy.end_backward(walk)
 
 
-def _depart(walk: Walk, plan: Plan, arrival: Arrival) -> None:
+def _depart(walk: Walk, plan: Plan, arrival: Arrival, left: set[str]) -> None:
     """The end of a stage's backward pass: the gradient of what it received is sent, and what it received is let go."""
-    for name in plan.kept:
+    for name in left:
         _drop(walk, plan, name)
     walk.free(STREAM_GRADIENT, num_bytes(arrival.hidden))
     if plan.parts[0].profile.frees_input:

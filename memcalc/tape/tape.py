@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from memcalc.tape.tensor import Event, Record, Shape, Storage, Tensor
 
@@ -64,6 +64,20 @@ class Node:
         return taken
 
 
+class LastSaving(NamedTuple):
+    """Where in a stretch the last operator stands that saves anything; past it, nothing is needed to run back.
+
+    Attributes:
+        num_nodes: operators in the graph, it included.
+        num_events: events in the ledger when it had run.
+        outputs: identities of the records that it made and did not save, which need not be made.
+    """
+
+    num_nodes: int = 0
+    num_events: int = 0
+    outputs: frozenset[int] = frozenset()
+
+
 class Tape:
     """Records one stretch of a step.
 
@@ -82,6 +96,7 @@ class Tape:
         self.keeps_gradients = keep_gradients and not accumulate
         self.autocast = autocast
         self.marks = marks
+        self.last_saving = LastSaving()
         self.recomputed = False
         """Saved tensors were made anew for backward, so that only the node that uses one refers to it."""
         self.shared: dict[str, Tensor] = {}
@@ -172,6 +187,10 @@ class Tape:
         for index, tensor in enumerate(made):
             tensor.node, tensor.index, tensor.requires_grad = node, index, True
         self.nodes.append(node)
+        if saves:
+            known = [t.storage for t in (*saves, *inputs)]
+            new = frozenset(id(t.storage.record) for t in made if t.storage is not None and t.storage not in known)
+            self.last_saving = LastSaving(len(self.nodes), len(self.events), new)
 
     @contextmanager
     def no_grad(self) -> Iterator[None]:

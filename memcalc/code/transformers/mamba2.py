@@ -1,0 +1,125 @@
+"""Mamba-2's mixer as PyTorch's own operators run it, which is how transformers does where the package mamba-ssm is absent.
+
+The fused kernel recomputes what is inside a chunk in backward; it is not counted here.
+"""
+
+from __future__ import annotations
+
+from memcalc.code.context import Context, runs
+from memcalc.code.transformers.gated_norm import gated_norm
+from memcalc.components.mamba2 import Mamba2
+from memcalc.specs.model import Axis
+from memcalc.tape import functional as F
+from memcalc.tape.functional import scan
+from memcalc.tape.functional.pointwise import activation
+from memcalc.tape.functional.routing import clamp
+from memcalc.tape.tensor import Shape, Tensor
+
+
+@runs(Mamba2)
+def mamba2(ctx: Context, m: Mamba2, x: Tensor) -> Tensor:
+    """x (batch, seq, hidden) → the same (Mamba2Mixer.forward, NemotronHMamba2Mixer.forward, BambaMixer.forward)."""
+    dtype, inner, mixed = x.dtype, m.norm.width, m.conv1d.channels
+    grouped = Axis("n_groups * state_size", m.num_groups * m.state.size)
+    dt_bias, a_log, d = (ctx.parameter(w) for w in m.own_weights())
+    projected = ctx.run(m.in_proj, x)
+    a = F.neg(F.keeps_result(F.cast(a_log, "float32", "A_log in fp32"), "exp"), "A")
+    gate, h, dt = F.split_last(projected, (inner, mixed, m.num_heads))
+    h = F.view(ctx.run(m.conv1d, F.view(h, (ctx.batch, mixed, ctx.seq))), (ctx.batch, ctx.seq, mixed))
+    values, b, c = F.split_last(h, (inner, grouped, grouped))
+    values = F.view(values, (ctx.batch, ctx.seq, m.num_heads, m.head_dim))
+    by_group = (ctx.batch, ctx.seq, Axis("n_groups", m.num_groups), m.state)
+    dt = F.add(dt, dt_bias, "time steps + bias")
+    out, *state = chunk_scan(ctx, m, values, dt, a=a, b=F.view(b, by_group), c=F.view(c, by_group), d=d)
+    for last in state:
+        ctx.remember(last, "recurrent_state")
+    out = gated_norm(ctx, m.norm, F.view(out, (ctx.batch, ctx.seq, inner)), gate)
+    return ctx.run(m.out_proj, F.cast(out, dtype, "mixed"))
+
+
+def chunk_scan(ctx: Context, m: Mamba2, values: Tensor, dt: Tensor, *, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> list[Tensor]:
+    """All heads' outputs (batch, seq, heads, head_dim) in fp32, and in inference the last state (mamba2_chunk_scan).
+
+    Args:
+        ctx, m: as for any program.
+        values: (batch, seq, heads, head_dim).
+        dt: (batch, seq, heads), with its bias.
+        a, d: (heads,).
+        b, c: (batch, seq, groups, state).
+    """
+    heads, chunks = m.num_heads, -(-ctx.seq.size // m.chunk)
+    padded = (ctx.batch, Axis("padded seq_len", chunks * m.chunk), heads)
+    dt = clamp(activation(dt, "softplus"), "time steps within limits")
+    values = F.cast(values, "float32", "channels in fp32")
+    per_head = (ctx.batch, ctx.seq, heads, m.state)
+    b = F.repeat(F.cast(b, "float32", "B in fp32"), per_head, "B of each head")
+    c = F.repeat(F.cast(c, "float32", "C in fp32"), per_head, "C of each head")
+    skip = F.mul(scan.pad(values, (*padded, m.head_dim)), F.view(d, (heads, Axis("1", 1))), "D * channels")
+    values = F.mul(values, F.cast(F.view(dt, (*dt.shape, Axis("1", 1))), "float32", "time steps in fp32"), "channels * time steps")
+    a = F.mul(F.cast(dt, "float32", "time steps in fp32"), a, "A * time steps")
+    parts = [scan.pad(values, (*padded, m.head_dim)), scan.pad(a, padded), scan.pad(b, (*padded, m.state)), scan.pad(c, (*padded, m.state))]
+    values, a, b, c = parts
+    del parts
+    blocks = (ctx.batch, Axis("chunks", chunks), Axis("chunk_size", m.chunk), heads)
+    values, a, b, c = (F.view(t, (*blocks, *t.shape[3:])) for t in (values, a, b, c))
+    out, *held = mix(ctx, m, blocks, values, a=a, b=b, c=c)
+    out = F.add(F.view(out, (*padded, m.head_dim)), skip, "outputs + D * channels")
+    if cut(ctx, m.chunk):
+        out = F.narrow(out, (ctx.batch, ctx.seq, heads, m.head_dim))
+    last = Tensor(ctx.tape, (ctx.batch, heads, m.head_dim, m.state), "float32", held[0].storage)
+    return [out] if ctx.settings.training else [out, last]
+
+
+def mix(ctx: Context, m: Mamba2, blocks: Shape, values: Tensor, *, a: Tensor, b: Tensor, c: Tensor) -> list[Tensor]:
+    """Outputs within and across chunks, summed, and after them all that the function's variables hold, the states first."""
+    batch, chunks, size, heads = blocks
+    outputs, several = (*blocks, m.head_dim), ctx.reaches(m.chunk + 1)
+    a = F.view(a, (batch, heads, chunks, size))
+    sums = scan.cumsum(a, "running sum of A")
+    within = F.keeps_result(segment_sum(a, size), "exp")
+    scores = scan.contract(c, b, (batch, chunks, size, Axis("chunk_size", m.chunk), heads), "C * B", copies="xy")
+    masked = F.mul(scores, F.view(within, scores.shape), "C * B * decay")
+    inner = scan.contract(masked, values, outputs, "outputs within chunks", copies="yg" if several else "")
+
+    last = F.narrow(sums, (batch, heads, chunks, Axis("1", 1)))
+    decay = F.view(F.keeps_result(scan.last_minus(last, sums, "sum to the end of the chunk"), "exp"), (*blocks, Axis("1", 1)))
+    weighted = F.mul(b, decay, "B * decay")
+    state = (batch, chunks, heads, m.head_dim, m.state)
+    states = scan.contract(values, weighted, state, "states of chunks", copies="xyg" if several else "y")
+    first, more = ctx.tape.new((batch, Axis("1", 1), *state[2:]), "float32", "zeros"), Axis("chunks + 1", chunks.size + 1)
+    states = scan.cat_rows((first, states), (batch, more, *state[2:]), "states of chunks and the first")
+    ends = scan.pad(F.narrow(sums, (batch, heads, chunks)), (batch, heads, more), "sums of chunks")
+    across = F.keeps_result(segment_sum(ends, more), "exp")
+    del ends, last
+    states = scan.contract(across, states, (batch, more, *state[2:]), "states at the ends of chunks", copies="yg")
+    begins = F.narrow(states, state)
+
+    growth = F.view(F.keeps_result(sums, "exp"), (*blocks, Axis("1", 1)))
+    read = scan.contract(c, begins, outputs, "C * states", copies="xyg" if several else "x")
+    outer = F.mul(read, growth, "outputs across chunks")
+    out = F.clone(F.add(inner, outer, "outputs"), "outputs in order")
+    return [out, states, begins, values, a, b, c, sums, within, scores, masked, inner, decay, weighted, first, across, growth, read, outer]
+
+
+def segment_sum(x: Tensor, length: Axis) -> Tensor:
+    """Sums over every stretch of a row, (…, length, length), above the diagonal minus infinity (segment_sum)."""
+    square = (length, Axis("segments", length.size))
+    wide = F.expand(x, (*x.shape, square[1]))
+    wide = F.masked_fill(wide, triangle(x, square), "values below the diagonal")
+    return F.masked_fill(scan.cumsum(wide), triangle(x, square), "segment sums")
+
+
+def triangle(x: Tensor, square: Shape) -> Tensor:
+    """Bools above the diagonal."""
+    ones = x.tape.new(square, "bool", "ones")
+    lower = x.tape.new(square, "bool", "lower triangle")
+    del ones
+    upper = x.tape.new(square, "bool", "upper triangle")
+    del lower
+    return upper
+
+
+def cut(ctx: Context, chunk: int) -> bool:
+    """Whether the last chunk is not full; for an array of lengths, whether any is not."""
+    rest = ctx.seq.size % chunk
+    return bool(rest) if isinstance(rest, int) else bool(rest.any())

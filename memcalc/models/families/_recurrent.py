@@ -1,0 +1,63 @@
+"""What models with recurrent mixers share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memcalc.components import Embedding, Head
+from memcalc.components.norm import RMSNorm
+from memcalc.components.recurrent import WideLinear
+from memcalc.models.config import Config
+from memcalc.specs.model import Axis, Block, ModelSpec
+
+
+def time_step_rank(config: Config, key: str, hidden: int) -> Axis:
+    """The latent from which time steps come: as the file says, or where it says ``auto`` or nothing a sixteenth of the hidden size, rounded up."""
+    if config.get(key, "auto") == "auto":
+        return Axis(key, -(-hidden // 16))
+    return Axis(key, config.int(key))
+
+
+def attention_free(config: Config, layers: Sequence[Block], *, hidden: Axis, vocab: Axis, buffer_bytes: int = 0) -> ModelSpec:
+    """A model all of whose layers are recurrent, with Mamba's names of its ends.
+
+    Args:
+        config: the file; says whether the head uses the table.
+        layers: between the ends.
+        hidden, vocab: axes of the table.
+        buffer_bytes: what stands on the card beside the parameters.
+    """
+    tied = config.bool("tie_word_embeddings")
+    return ModelSpec(
+        name=config.name,
+        model_type=config.model_type,
+        blocks=(
+            Block("embeddings", Embedding(vocab, hidden, tied=tied), role="embedding"),
+            *layers,
+            Block("norm_f", RMSNorm(hidden), role="norm"),
+            Block("lm_head", Head(WideLinear("lm_head", hidden, vocab), tied=tied), role="head"),
+        ),
+        hidden_size=hidden.size,
+        vocab_size=vocab.size,
+        num_layers=sum(block.repeat for block in layers),
+        tied=tied,
+        buffer_bytes=buffer_bytes,
+        attentions=("eager",),
+    )
+
+
+def channels(config: Config, hidden: int) -> Axis:
+    """The inner width: as the file says, or so many times the hidden size."""
+    return Axis("intermediate_size", config.int("intermediate_size") if config.has("intermediate_size") else config.int("expand") * hidden)
+
+
+def groups(config: Config, key: str, heads: int) -> int:
+    """Groups of heads that share B and C.
+
+    Raises:
+        ModelError: the heads do not go into so many groups.
+    """
+    num_groups = config.int(key)
+    if heads % num_groups:
+        raise config.error(f"{key} {num_groups} does not divide the {heads} heads")
+    return num_groups

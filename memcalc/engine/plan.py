@@ -212,7 +212,7 @@ def make_plan(
 ) -> Plan:
     """Record every block of a rank, following the tensors that pass between them.
 
-    A run of equal layers whose first differs in whether its input takes a gradient is recorded as two.
+    A run of equal layers whose first differs in its input, which takes no gradient or is of another dtype, is recorded as two.
 
     Args:
         job, blocks, settings: what is asked, what this rank runs, and how.
@@ -235,7 +235,7 @@ def make_plan(
         key = (block.module, block.path, flow.key(), tuple((name, made.key()) for name, made in shared.items()), again, layers, keep_gradients, accumulate)
         made = records.get(key) or profile(block, settings, flow, shared, recompute=again, layers=layers, keep_gradients=keep_gradients, accumulate=accumulate)
         records[key] = made
-        if block.repeat > 1 and made.out.requires_grad != flow.requires_grad:
+        if block.repeat > 1 and (made.out.requires_grad, made.out.dtype) != (flow.requires_grad, flow.dtype):
             queue.insert(0, Unit(replace(block, repeat=block.repeat - 1), again, layers))
             block = replace(block, repeat=1)
         flow, shared = made.out, shared | made.shared

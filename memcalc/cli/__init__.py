@@ -34,23 +34,35 @@ def _run(argv: list[str]) -> int:
     from memcalc.cli.shell import registry
     from memcalc.cli.shell.parse import parse
 
-    if COMPLETE in os.environ or not argv or argv[0] in (*HELP, *COMPLETION):
-        from memcalc.cli.shell.help import show_help
+    if COMPLETE in os.environ or argv[:1] in ([word] for word in COMPLETION):
+        from memcalc.cli.shell.completion import complete
 
-        return show_help(argv or ["--help"])
-    name, *rest = argv
+        return complete(argv)
+    name, *rest = argv or HELP
+    if name in HELP:
+        return _show(None)
     if name in VERSION:
         from memcalc import __version__
 
         print(f"memcalc {__version__}")
         return 0
     command = registry.load(name)
-    before_arguments = rest[: rest.index("--")] if "--" in rest else rest
-    if any(word in HELP for word in before_arguments):
-        from memcalc.cli.shell.help import show_help
-
-        return show_help([name, "--help"])
+    if any(word in HELP for word in (rest[: rest.index("--")] if "--" in rest else rest)):
+        return _show(name)
     return command.run(parse(command, name, rest))
+
+
+def _show(name: str | None) -> int:
+    from memcalc.cli.shell import registry
+    from memcalc.cli.shell.command import Given
+    from memcalc.cli.shell.help import command_help, top_help
+    from memcalc.cli.shell.output import sink
+    from memcalc.report.style import Style
+
+    out = sink(Given((), {}))
+    style = Style(out.width, out.colour)
+    out.write(top_help(style) if name is None else command_help(name, registry.load(name), style))
+    return 0
 
 
 __all__ = ["main"]

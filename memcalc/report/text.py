@@ -11,7 +11,7 @@ from memcalc.report.explain import explained
 from memcalc.report.rows import Row, rows_of
 from memcalc.report.style import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Style, Unit, bar, display_width, pad, shorten, wrap
 
-LABEL, MIN_BAR, MAX_BAR, GAP = 30, 8, 20, 2
+LABEL, MIN_BAR, MAX_BAR, GAP = 38, 8, 20, 2
 NOTE_INDENT = " " * 10
 MARK = "▼ peak"
 

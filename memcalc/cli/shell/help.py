@@ -1,91 +1,66 @@
-"""Help and shell completion, by typer, from the commands' declarations. Nothing else here imports typer, and parsing does not."""
+"""Help, from the commands' declarations: every flag in full at any width."""
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator, Sequence
 
 from memcalc.cli.shell import registry
 from memcalc.cli.shell.command import Argument, Command, Option
-
-if TYPE_CHECKING:
-    import typer
+from memcalc.report.style import BOLD, CYAN, DIM, Style, pad, wrap
 
 ABOUT = "Will this job fit, on every rank, at every instant of its step? GPU memory of training and inference, before launch."
 EXIT = "Exit status: 0 it fits, or no card was named; 1 it does not fit; 2 bad input."
+HELP = Option("help", "show this", short="h", group="Other")
+TOP = (
+    HELP,
+    Option("version", "show the version", short="V"),
+    Option("install-completion", "complete commands and flags in this shell from now on"),
+    Option("show-completion", "show the lines that would do so"),
+)
+INDENT, COLUMN = 2, 30
 
 
-def show_help(argv: Sequence[str]) -> int:
-    """Print help, or answer a shell that asks for completions."""
-    result = app()(args=list(argv), prog_name="memcalc", standalone_mode=False)
-    return result if isinstance(result, int) else 0
+def top_help(style: Style) -> str:
+    """All commands."""
+    commands = [(name, registry.load(name).help) for name in registry.names()]
+    lines = [f"{style.paint('Usage:', BOLD)} memcalc COMMAND …", "", wrap(ABOUT, style.width), "", style.paint("Commands", BOLD)]
+    lines += _entries([(name, text) for name, text in commands], style)
+    lines += ["", style.paint("Options", BOLD), *_entries([(_spelling(option), option.help) for option in TOP], style)]
+    lines += ["", wrap("`memcalc COMMAND --help` shows a command's arguments and flags.", style.width), wrap(EXIT, style.width)]
+    return "\n".join(lines)
 
 
-def app() -> typer.Typer:
-    """All commands as a typer application."""
-    import typer
+def command_help(name: str, command: Command, style: Style) -> str:
+    """One command: its arguments, and its flags by group."""
+    usage = " ".join(["memcalc", name, *map(_usage, command.arguments), "[FLAGS]"])
+    lines = [f"{style.paint('Usage:', BOLD)} {usage}", "", wrap(command.help, style.width)]
+    if command.example:
+        lines += ["", *(f"  {style.paint('$', DIM)} {line}" for line in command.example)]
+    if command.arguments:
+        lines += ["", style.paint("Arguments", BOLD), *_entries([(argument.name, argument.help) for argument in command.arguments], style)]
+    for group, options in _groups((*command.options(), HELP)).items():
+        lines += ["", style.paint(group, BOLD), *_entries([(_spelling(option), _said(option)) for option in options], style)]
+    return "\n".join([*lines, "", wrap(EXIT, style.width)])
 
-    found = typer.Typer(
-        help=ABOUT,
-        epilog=EXIT,
-        no_args_is_help=True,
-        rich_markup_mode="rich",
-        context_settings={"help_option_names": ["-h", "--help"]},
-    )
 
-    found.callback(help=ABOUT)(_stub([_option(Option("version", "show the version", short="V", group="Options"))]))
-    for name in registry.names():
-        command = registry.load(name)
-        found.command(name, help=_paragraphs(command), epilog=EXIT)(_function(command))
+def _usage(argument: Argument) -> str:
+    name = f"{argument.name}…" if argument.many and "…" not in argument.name else argument.name
+    return name if argument.required or name.startswith("[") else f"[{name}]"
+
+
+def _groups(options: Sequence[Option]) -> dict[str, list[Option]]:
+    found: dict[str, list[Option]] = {}
+    for option in options:
+        found.setdefault(option.group, []).append(option)
     return found
 
 
-def _paragraphs(command: Command) -> str:
-    examples = "\n\n".join(f"[dim]$[/dim] {line}" for line in command.example)
-    return command.help.replace("[", "\\[") + (f"\n\n{examples}" if examples else "")
+def _spelling(option: Option) -> str:
+    short = f"-{option.short}, " if option.short else ""
+    return f"{short}--{option.name}{f' {option.metavar}' if option.metavar else ''}"
 
 
-def _function(command: Command) -> Any:
-    """A function with the signature that typer reads."""
-    return _stub([*map(_argument, command.arguments), *(_option(option) for option in command.options())])
-
-
-def _stub(parameters: Sequence[inspect.Parameter]) -> Any:
-    def stub(**values: Any) -> None:  # noqa: ARG001 (typer passes them; only help and completion are its business)
-        return
-
-    stub.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    stub.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return stub
-
-
-def _argument(argument: Argument) -> inspect.Parameter:
-    import typer
-
-    kind: Any = list[str] if argument.many else str
-    info = typer.Argument(metavar=argument.name, help=argument.help.replace("[", "\\["), show_default=False)
-    return _parameter(f"argument_{argument.name}", Annotated[kind if argument.required else kind | None, info], required=argument.required)
-
-
-def _option(option: Option) -> inspect.Parameter:
-    import typer
-
-    names = [f"--{option.name}", *([f"-{option.short}"] if option.short else [])]
-    values = [*option.choices]
-    info = typer.Option(
-        *names,
-        help=_help(option),
-        metavar=option.metavar or "",
-        rich_help_panel=option.group,
-        show_default=False,
-        autocompletion=(lambda incomplete: [value for value in values if value.startswith(incomplete)]) if values else None,
-    )
-    kind: Any = bool if option.is_switch else str
-    return _parameter(f"option_{option.name}", Annotated[kind | None, info], required=False)
-
-
-def _help(option: Option) -> str:
+def _said(option: Option) -> str:
     parts = [option.help]
     if option.choices:
         parts.append(f"one of {', '.join(option.choices)}")
@@ -93,10 +68,15 @@ def _help(option: Option) -> str:
         parts.append(f"also {', '.join(f'--{alias}' for alias in option.aliases)}")
     if option.negatable:
         parts.append(f"--no-{option.name} for off")
-    default = f" [dim](default {option.default})[/dim]" if option.default else ""
-    return "; ".join(parts).replace("[", "\\[") + default
+    return "; ".join(parts) + (f" (default {option.default})" if option.default else "")
 
 
-def _parameter(name: str, annotation: Any, *, required: bool) -> inspect.Parameter:
-    default: Any = inspect.Parameter.empty if required else None
-    return inspect.Parameter("".join(c if c.isalnum() else "_" for c in name.lower()), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+def _entries(entries: Sequence[tuple[str, str]], style: Style) -> Iterator[str]:
+    """Names and what they are: side by side, or below where the name is long."""
+    for name, text in entries:
+        wrapped = wrap(text, max(style.width, COLUMN + 20), indent=" " * COLUMN)
+        if len(name) + INDENT + 2 <= COLUMN:
+            yield f"{' ' * INDENT}{style.paint(pad(name, COLUMN - INDENT), CYAN)}{wrapped}"
+        else:
+            yield f"{' ' * INDENT}{style.paint(name, CYAN)}"
+            yield f"{' ' * COLUMN}{wrapped}"

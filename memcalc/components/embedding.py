@@ -46,6 +46,7 @@ class Embedding(Component):
         alibi: the bias for positions, where there is one.
         always_masked: the fused kernel gets a mask even where it could do without (Falcon).
         masks: windows (None: the whole sequence) of masks that the model makes whether or not its attention needs them.
+        mask_each: masks of windows are made for each sequence of the batch (Llama 4).
         style: whose order of steps: ``decoder`` (tokens alone), ``gpt2`` (positions summed by the model's own code, which holds both
             summands), ``opt`` (likewise, positions counted from a mask), ``bloom`` (normalised by the model's own code), ``bert`` (all in
             an embedding module, positions from a buffer), ``roberta`` (likewise, positions counted for each sequence).
@@ -65,6 +66,7 @@ class Embedding(Component):
     alibi: Alibi | None = None
     always_masked: bool = False
     masks: tuple[int | None, ...] = ()
+    mask_each: bool = False
     reserved_positions: int = 0
     style: Literal["decoder", "gpt2", "opt", "bloom", "bert", "roberta"] = "decoder"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from memcalc.components.linear import Linear
-from memcalc.components.mlp import GatedMLP
+from memcalc.components.mlp import MLP, GatedMLP
 from memcalc.dataclass import dataclass
 from memcalc.specs.model import Axis, Component, Weight
 
@@ -131,6 +131,7 @@ class Experts(Component):
         bias: each expert's two projections have one.
         transposed: weights are (in, out) instead of (out, in).
         fused: gate and up stand in one tensor; otherwise there are three, flat over all experts (DBRX's ``w1``, ``v1``, ``w2``).
+        gated: otherwise ``down(act(up(x)))``, with ``up_proj`` alone (Nemotron-H).
     """
 
     count: Axis
@@ -140,10 +141,18 @@ class Experts(Component):
     bias: bool = False
     transposed: bool = False
     fused: bool = True
+    gated: bool = True
+
+    @property
+    def first(self) -> str:
+        """What the first projection holds."""
+        return "gate_up" if self.gated else "up"
 
     @property
     def both(self) -> Axis:
-        """Gate and up side by side."""
+        """Gate and up side by side; up alone without gates."""
+        if not self.gated:
+            return self.intermediate
         return Axis(f"2 * {self.intermediate.name}", 2 * self.intermediate.size)
 
     def own_weights(self) -> Iterator[Weight]:
@@ -158,9 +167,9 @@ class Experts(Component):
         up, down = [self.count] * 3, [self.count] * 3
         up[out], up[into] = self.both, self.hidden
         down[out], down[into] = self.hidden, self.intermediate
-        yield Weight("gate_up_proj", tuple(up), (("expert", 0), ("expert_column", out)))
+        yield Weight(f"{self.first}_proj", tuple(up), (("expert", 0), ("expert_column", out)))
         if self.bias:
-            yield Weight("gate_up_proj_bias", (self.count, self.both), (("expert", 0), ("expert_column", 1)))
+            yield Weight(f"{self.first}_proj_bias", (self.count, self.both), (("expert", 0), ("expert_column", 1)))
         yield Weight("down_proj", tuple(down), (("expert", 0), ("expert_row", into)))
         if self.bias:
             yield Weight("down_proj_bias", (self.count, self.hidden), (("expert", 0),))
@@ -177,14 +186,17 @@ class MoE(Component):
         shared_gate: a scalar gate on that (Qwen).
         shared_name: the module's name.
         order: whether the shared expert runs before the router or after the experts.
+        into_latent, from_latent: projections around the routed experts, which work on a narrower latent (Nemotron-H).
     """
 
     gate: Router
     experts: Experts
-    shared: GatedMLP | None = None
+    shared: GatedMLP | MLP | None = None
     shared_gate: Linear | None = None
     shared_name: str = "shared_experts"
     order: Literal["shared first", "shared last"] = "shared last"
+    into_latent: Linear | None = None
+    from_latent: Linear | None = None
 
     def children(self) -> Iterator[tuple[str, Component]]:
         """As the fields, with the shared expert under its own name."""

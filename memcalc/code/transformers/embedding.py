@@ -19,7 +19,7 @@ from memcalc.tape.tensor import Tensor
 def embed(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
     """ids (batch, seq) → (batch, seq, hidden); leaves what layers share in ``ctx.shared`` (LlamaModel.forward and its relatives)."""
     x = STYLES[m.style](ctx, m, ids)
-    make_masks(ctx, x.dtype, always=m.masks)
+    make_masks(ctx, x.dtype, always=m.masks, each=m.mask_each)
     if m.always_masked and ctx.settings.attention == "sdpa":
         make_mask(ctx, mask_name(None), x.dtype)
     if m.alibi is not None:

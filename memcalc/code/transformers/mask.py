@@ -14,16 +14,17 @@ def mask_name(window: int | None, *, causal: bool = True) -> str:
     return "causal mask" if window is None else f"sliding mask of {window}"
 
 
-def make_masks(ctx: Context, dtype: str, *, always: tuple[int | None, ...] = ()) -> None:
+def make_masks(ctx: Context, dtype: str, *, always: tuple[int | None, ...] = (), each: bool = False) -> None:
     """Put the masks that this run needs into ``ctx.shared``.
 
     Eager attention adds a mask in the model's dtype for each sequence of the batch. The fused kernel skips a causal mask, and a
     sliding one while the keys are fewer than the window; otherwise it gets one of bools, shared by the batch. A mask that hides
-    nothing from both sides is not made at all. Masks of the windows in `always` are made even where no layer needs them.
+    nothing from both sides is not made at all. Masks of the windows in `always` are made even where no layer needs them, and
+    with `each` those of windows have bools for each sequence of the batch (Llama 4's chunks).
     """
     for window in dict.fromkeys((*ctx.settings.windows, *always)):
         if ctx.settings.attention == "eager" or (window is None and window in always) or (window is not None and ctx.reaches(window)):
-            make_mask(ctx, mask_name(window) if window in ctx.settings.windows else f"unused {mask_name(window)}", dtype)
+            make_mask(ctx, mask_name(window) if window in ctx.settings.windows else f"unused {mask_name(window)}", dtype, each=each and window is not None)
     for window in ctx.settings.two_sided_windows:
         if ctx.reaches(window):
             measure(ctx)
@@ -37,14 +38,15 @@ def measure(ctx: Context) -> None:
     del distance, absolute
 
 
-def make_mask(ctx: Context, name: str, dtype: str) -> None:
+def make_mask(ctx: Context, name: str, dtype: str, *, each: bool = False) -> None:
     """One mask: bools, and for eager attention numbers to add."""
     if ctx.settings.attention == "flash_attention_2":
         return
-    square = (ctx.seq, Axis("keys", ctx.seq.size))
+    one = (ctx.seq, Axis("keys", ctx.seq.size))
+    square = (ctx.batch, *one) if each else one
     flags = ctx.tape.new(square, "bool", "mask flags")
     if ctx.settings.attention == "eager":
-        ctx.shared[name] = ctx.tape.new((ctx.batch, *square), dtype, "mask")
+        ctx.shared[name] = ctx.tape.new((ctx.batch, *one), dtype, "mask")
     else:
         ctx.shared[name] = ctx.tape.new(square, "bool", "mask")
     del flags

@@ -23,8 +23,11 @@ def moe(ctx: Context, m: MoE, x: Tensor) -> Tensor:
     flat = F.view(x, (tokens, x.shape[-1]))
     shared = ctx.run(m.shared, x, m.shared_name) if m.shared is not None and m.order == "shared first" else None
     _logits, weights, indices = route(ctx, m.gate, flat)
+    if m.into_latent is not None:
+        flat = ctx.run(m.into_latent, flat)
     with ctx.inside("experts"):
-        out = F.view(grouped_experts(ctx, m.experts, flat, weights, indices), x.shape)
+        out = grouped_experts(ctx, m.experts, flat, weights, indices)
+    out = F.view(out if m.from_latent is None else ctx.run(m.from_latent, out), x.shape)
     del flat
     if m.shared is not None and shared is None:
         shared = ctx.run(m.shared, x, m.shared_name)
@@ -45,8 +48,8 @@ def grouped_experts(ctx: Context, m: Experts, x: Tensor, weights: Tensor, indice
     scores = routing.index_rows(F.view(weights, (rows,)), order, rows, "scores by expert")
     held = [tape.new((rows,), "int32", "expert ids to count"), tape.new((m.count,), "int32", "rows per expert")]
     offsets = tape.new((m.count,), "int32", "offsets")
-    bias = bias_of_rows(ctx, m, ids, "gate_up")
-    out = added(project(ctx, m, selected, offsets, "gate_up"), bias)
+    bias = bias_of_rows(ctx, m, ids, m.first)
+    out = added(project(ctx, m, selected, offsets, m.first), bias)
     out = gate(m, out)
     bias = bias_of_rows(ctx, m, ids, "down")
     out = added(project(ctx, m, out, offsets, "down"), bias)
@@ -82,7 +85,9 @@ def added(x: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def gate(m: Experts, both: Tensor) -> Tensor:
-    """``act(gate) * up`` of halves, or gpt-oss's clamped gate of interleaved columns (GptOssExperts._apply_gate)."""
+    """``act(gate) * up`` of halves, or gpt-oss's clamped gate of interleaved columns (GptOssExperts._apply_gate); without gates ``act(up)``."""
+    if not m.gated:
+        return apply_activation(both, m.activation)
     half = Axis(m.intermediate.name, both.shape[-1].size // 2)
     if m.activation != "clamped":
         gate, up = split_last(both, (half, half))

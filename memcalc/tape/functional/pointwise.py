@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memcalc.tape.tape import Finish
-from memcalc.tape.tensor import Shape, Tensor
+from memcalc.tape.tensor import Shape, Tensor, numel
 from memcalc.units import DTYPE_BYTES
 
 
@@ -19,9 +19,15 @@ def promote(a: str, b: str) -> str:
     return a if DTYPE_BYTES[a] >= DTYPE_BYTES[b] else b
 
 
+def same_size(a: Shape, b: Shape) -> bool:
+    """Whether two shapes have as many elements, as a view and what it views have."""
+    found = numel(a) == numel(b)
+    return found if isinstance(found, bool) else bool(found.all())
+
+
 def sum_to(grad: Tensor, shape: Shape, dtype: str) -> Tensor:
     """A gradient summed down to a broadcast input and cast to its dtype; a view where nothing has to be done."""
-    if grad.shape != shape:
+    if grad.shape != shape and not same_size(grad.shape, shape):
         grad = grad.tape.new(shape, grad.dtype, "sum")
     return grad if grad.dtype == dtype else like(grad, "cast of gradient", dtype)
 

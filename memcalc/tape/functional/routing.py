@@ -30,6 +30,13 @@ def gather(x: Tensor, indices: Tensor, name: str = "gathered") -> Tensor:
     return out
 
 
+def scatter(x: Tensor, indices: Tensor, shape: Shape, name: str) -> Tensor:
+    """``full(…).scatter_(-1, indices, x)`` into a constant. Saves the indices; backward gathers."""
+    out = x.tape.new(shape, x.dtype, name)
+    x.tape.record(out, (x,), (indices,), lambda wants, g, indices: (g.tape.new(indices.shape, g.dtype, f"gradient of {name}"),))
+    return out
+
+
 def index_rows(x: Tensor, index: Tensor, rows: Axis, name: str) -> Tensor:
     """``x[index]``: rows of x, in another order or several times. Saves the index; backward puts into zeros of the whole shape, out of place."""
     out = x.tape.new((rows, *x.shape[1:]), x.dtype, name)

@@ -69,7 +69,8 @@ def decoder(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
     x = look_up(ctx, m, ids)
     if m.scaled:
         x = F.scale(x, "scaled inputs_embeds")
-    number(ctx)
+    if m.alibi is None or m.alibi.style != "table":
+        number(ctx)
     return dropout(ctx, x, m.dropout)
 
 
@@ -86,10 +87,11 @@ def opt(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
     ctx.holds_output = False
     x = look_up(ctx, m, ids)
     ctx.shared["position mask"] = ctx.tape.new((ctx.batch, ctx.seq), ctx.settings.dtype, "position mask")
+    ctx.shared["position_ids"] = each_sequence(ctx, "position_ids")
     if m.project is not None:
         x = ctx.run(m.project, x)
     ctx.shared["inputs_embeds"] = x
-    rows = ctx.shared["position_embeds"] = positions(ctx, m, each_sequence(ctx, "position_ids"))
+    rows = ctx.shared["position_embeds"] = positions(ctx, m, each_sequence(ctx, "offset position_ids"))
     return F.add(x, rows, "embeds")
 
 

@@ -36,7 +36,7 @@ def bloom(ctx: Context, m: BloomAttention, x: Tensor) -> Tensor:
     key, value = ctx.remember(key, "key"), ctx.remember(value, "value")
     parts = [stack_sequences(ctx, t, f"{name} in order", is_stacked=False) for t, name in ((query, "query"), (key, "key"), (value, "value"))]
     shape = (ctx.batch, query.shape[1], query.shape[2], Axis("keys", key.shape[2].size))
-    scores = F.baddbmm(parts[0], parts[1], shape, "scores")
+    scores = F.baddbmm(ctx.shared["alibi"], parts[0], parts[1], shape, "scores")
     masked = F.add(scores, ctx.shared[mask_name(None)], "masked scores")
     probabilities = F.cast(F.softmax(masked, "float32", "probabilities in fp32"), query.dtype, "probabilities")
     out = F.matmul(dropout(ctx, probabilities, m.dropout), parts[2], query.shape, "attention output")

@@ -67,8 +67,8 @@ def matmul(a: Tensor, b: Tensor, shape: Shape, name: str) -> Tensor:
     return out
 
 
-def baddbmm(a: Tensor, b: Tensor, shape: Shape, name: str) -> Tensor:
-    """``bias + alpha * (a @ b)`` of two activations, as one product. Saves both; each gradient is made, then scaled."""
+def baddbmm(bias: Tensor, a: Tensor, b: Tensor, shape: Shape, name: str) -> Tensor:
+    """``bias + alpha * (a @ b)`` of two activations and a constant, as one product. Saves a and b; each gradient is made, then scaled."""
     tape = a.tape
     out = tape.new(shape, a.dtype, name)
     kinds = ((a.shape, a.dtype), (b.shape, b.dtype))

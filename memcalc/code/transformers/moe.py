@@ -7,6 +7,7 @@ tokens × top_k rows in all, however they fall on the experts, so nothing is ass
 from __future__ import annotations
 
 from memcalc.code.context import Context, runs
+from memcalc.code.transformers import sparse_mixer  # noqa: F401 (it registers its router)
 from memcalc.code.transformers.router import route
 from memcalc.components.moe import Experts, MoE
 from memcalc.tape import functional as F

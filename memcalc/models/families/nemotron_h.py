@@ -1,0 +1,131 @@
+"""Nemotron-H and Nemotron 3: Mamba-2, attention without positions, networks and experts, each a layer of one branch by itself.
+
+Source: transformers, models/nemotron_h/modeling_nemotron_h.py. Layers for multi-token prediction are not part of the model that it builds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from memcalc.components import MLP, Embedding, Head, Linear, RMSNorm
+from memcalc.components.mamba2 import mamba2
+from memcalc.components.moe import Experts, Groups, MoE, SigmoidRouter
+from memcalc.components.recurrent import RecurrentLayer, WideLinear
+from memcalc.models.config import Config
+from memcalc.models.families import _decoder as decoder
+from memcalc.models.families import _moe as moe
+from memcalc.models.families import _recurrent as recurrent
+from memcalc.models.families import _text as text
+from memcalc.models.families.deepseek_v3 import correction_bytes
+from memcalc.specs.model import Axis, Component, ModelSpec
+
+MODEL_TYPES = ("nemotron_h",)
+ARCHITECTURES = {"NemotronHForCausalLM": "nemotron_h"}
+
+LETTERS = {"M": "linear_attention", "E": "moe", "*": "full_attention", "-": "mlp"}
+"""Kinds of layers, as ``hybrid_override_pattern`` spells them."""
+
+
+def spec(config: Config) -> ModelSpec:
+    """A layer for each letter of the pattern. The final norm and the head are as any decoder's, with an fp32 copy of the logits."""
+    kinds = layer_kinds(config)
+    hidden = Axis("hidden_size", config.int("hidden_size"))
+    heads, kv_heads = config.int("num_attention_heads"), config.int("num_key_value_heads")
+    if heads % kv_heads:
+        raise config.error(f"num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}")
+    intermediate = Axis("intermediate_size", config.int("intermediate_size") if "mlp" in kinds else 1)
+    vocab = Axis("vocab_size", config.int("vocab_size"))
+    sizes = decoder.Sizes(hidden, intermediate, vocab, len(kinds), heads, kv_heads, config.int("head_dim"))
+    make = {"linear_attention": mixer, "full_attention": attention, "mlp": network, "moe": experts}
+    made = {kind: RecurrentLayer(RMSNorm(hidden, "fp32_scale"), make[kind](config, sizes)) for kind in dict.fromkeys(kinds)}
+    whole = text.language_model(
+        config,
+        sizes,
+        decoder.layer_blocks(kinds, made.__getitem__),
+        embedding=Embedding(vocab, hidden, tied=config.bool("tie_word_embeddings")),
+        norm=RMSNorm(hidden, "fp32_scale"),
+        head=Head(WideLinear("lm_head", hidden, vocab), tied=config.bool("tie_word_embeddings")),
+        names=("embeddings", "norm_f", "lm_head"),
+    )
+    sparse = made["moe"].mixer if "moe" in made else None
+    buffers = correction_bytes(sparse) * kinds.count("moe") if isinstance(sparse, MoE) else 0
+    return moe.with_active(moe.with_buffers(whole, buffers))
+
+
+def layer_kinds(config: Config) -> tuple[str, ...]:
+    """The kind of each layer: ``layers_block_type``, or the letters of ``hybrid_override_pattern``.
+
+    Raises:
+        ModelError: the file has neither, or names a kind that there is not.
+    """
+    if config.has("layers_block_type", "layer_types"):
+        old = {"mamba": "linear_attention", "attention": "full_attention"}
+        kinds = tuple(old.get(kind, kind) for kind in config.strs("layers_block_type", "layer_types"))
+    elif config.has("hybrid_override_pattern"):
+        kinds = tuple(LETTERS.get(letter, letter) for letter in config.str("hybrid_override_pattern"))
+    else:
+        raise config.missing("layers_block_type", "nothing else says what the layers are")
+    unknown = sorted(set(kinds) - set(LETTERS.values()))
+    if unknown:
+        raise config.error(f"{unknown[0]!r} is no kind of layer; known are {', '.join(f'{word} ({letter})' for letter, word in LETTERS.items())}")
+    return kinds
+
+
+def mixer(config: Config, sizes: decoder.Sizes) -> Component:
+    """Mamba-2, whose heads need not add up to a multiple of the hidden size."""
+    heads = config.int("mamba_num_heads")
+    return mamba2(
+        sizes.hidden,
+        num_heads=heads,
+        head_dim=config.int("mamba_head_dim"),
+        num_groups=recurrent.groups(config, "n_groups", heads),
+        state=config.int("ssm_state_size"),
+        chunk=config.int("chunk_size"),
+        kernel=config.int("conv_kernel"),
+        bias=config.bool("use_bias"),
+        conv_bias=config.bool("use_conv_bias"),
+        activation=config.str("mamba_hidden_act"),
+    )
+
+
+def attention(config: Config, sizes: decoder.Sizes) -> Component:
+    """Grouped queries without positions and biases."""
+    return replace(decoder.attention(sizes), rotary=None)
+
+
+def network(config: Config, sizes: decoder.Sizes) -> Component:
+    """Two projections with a squared ReLU between them."""
+    return two_projections(config, sizes.hidden, sizes.intermediate)
+
+
+def two_projections(config: Config, hidden: Axis, intermediate: Axis) -> MLP:
+    """A network of any width."""
+    bias = config.bool("mlp_bias")
+    return MLP(
+        up=Linear("up_proj", hidden, intermediate, bias, "column"),
+        down=Linear("down_proj", intermediate, hidden, bias, "row"),
+        activation=config.str("mlp_hidden_act"),
+    )
+
+
+def experts(config: Config, sizes: decoder.Sizes) -> Component:
+    """DeepSeek-V3's router in fp32, experts of two projections, perhaps on a latent, and one that all tokens share."""
+    hidden, count = sizes.hidden, moe.axis(config, "n_routed_experts")
+    latent = config.optional_int("moe_latent_size", default=None)
+    inputs = hidden if latent is None else Axis("moe_latent_size", latent)
+    bias = config.bool("mlp_bias")
+    return MoE(
+        gate=SigmoidRouter(
+            "gate",
+            hidden,
+            count,
+            moe.choose(config, count, "num_experts_per_tok"),
+            dtype="float32",
+            groups=Groups(config.int("n_group"), config.int("topk_group")),
+            normalise=config.bool("norm_topk_prob"),
+        ),
+        experts=Experts(count, inputs, moe.axis(config, "moe_intermediate_size"), activation=config.str("mlp_hidden_act"), gated=False),
+        shared=two_projections(config, hidden, moe.axis(config, "moe_shared_expert_intermediate_size")),
+        into_latent=None if latent is None else Linear("fc1_latent_proj", hidden, inputs, bias),
+        from_latent=None if latent is None else Linear("fc2_latent_proj", inputs, hidden, bias),
+    )

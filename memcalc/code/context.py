@@ -12,7 +12,7 @@ from typing import Any, Literal
 from memcalc.dataclass import dataclass
 from memcalc.errors import InputError, UnknownNameError
 from memcalc.specs.model import Axis, Component, Degrees, Weight
-from memcalc.tape.tape import Tape
+from memcalc.tape.tape import Node, Tape
 from memcalc.tape.tensor import Tensor
 
 Program = Callable[["Context", Any, Tensor], Tensor]
@@ -89,6 +89,9 @@ class Settings:
         trainable: says of a weight's path whether it takes a gradient; None: all do.
         marks: what to mark in the ledger, for engines that act there: the moments when gradients are complete, or also the begin
             and end of each module, both ways.
+        axes: what the two axes of an activation count.
+        images: pictures in the batch, for a vision tower.
+        cached: in inference, keys and values are remembered; a vision tower's are not.
     """
 
     code: str
@@ -109,6 +112,9 @@ class Settings:
     two_sided_windows: tuple[int, ...] = ()
     trainable: Callable[[str], bool] | None = None
     marks: Literal["none", "gradients", "modules"] = "none"
+    axes: tuple[str, str] = ("micro_batch", "seq_len")
+    images: Any = 0
+    cached: bool = True
 
 
 class Shared(dict[str, Tensor]):
@@ -141,14 +147,18 @@ class Context:
         batch, seq: the two axes of every activation.
         shared: tensors made once per step and used by every layer (rotary angles, masks).
         probabilities: a place for what eager attention returns beside its output, while the layer that runs has a variable for it.
+        beside: what a block joins to its input: the tokens of a vision tower.
+        asides: what the model computes, holds until its output is dropped, and uses for nothing.
         holds_output: the model's own forward holds the output of the block that runs, an embedding, until the last layer is through.
     """
 
     def __init__(self, tape: Tape, settings: Settings) -> None:
         self.tape, self.settings = tape, settings
-        self.batch, self.seq = Axis("micro_batch", settings.batch), Axis("seq_len", settings.seq)
+        self.batch, self.seq = Axis(settings.axes[0], settings.batch), Axis(settings.axes[1], settings.seq)
         self.shared = Shared()
         self.probabilities: list[Tensor] | None = None
+        self.beside: list[Tensor] = []
+        self.asides: list[Node] = []
         self.holds_output = True
         self._modules: list[str] = []
         self._cache: list[Tensor] = []
@@ -198,12 +208,19 @@ class Context:
 
         transformers' dynamic cache concatenates an empty tensor and the new one (cache_utils.py, DynamicLayer.update).
         """
-        if self.settings.training:
+        if self.settings.training or not self.settings.cached:
             return x
         path = "/".join(("kv_cache", *self._modules, name))
         kept = self.tape.input(x.shape, x.dtype, path)
         self._cache.append(kept)
         return kept
+
+    def keep(self, x: Tensor, name: str) -> None:
+        """In inference, x itself stays in the cache, alive after the step."""
+        if not self.settings.training:
+            self._cache.append(x)
+            if x.storage is not None:
+                x.storage.record.path = "/".join(("kv_cache", *self._modules, name))
 
     # ------------------------------------------------------------------ weights
     @property

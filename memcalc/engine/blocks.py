@@ -14,6 +14,9 @@ from memcalc.tape.tensor import Event, Record, Shape, Tensor
 
 STREAM = "activations/hidden_states"
 STREAM_GRADIENT = "activations/gradient of hidden_states"
+BESIDE = "activations/image hidden_states"
+BESIDE_GRADIENT = "activations/gradient of image hidden_states"
+PIXELS = "batch/pixel_values"
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,7 @@ class Profile:
         forward_steps, backward_steps: both, cut at the marks that `Settings.marks` asks for; empty where it asks for none.
         frees_input: its input is gone after its forward, since nothing saved it.
         holds_output: the model's own forward holds its output until the last layer is through (of an embedding).
+        runs: it is used at all; the vision tower of a model that sees no images is not.
     """
 
     forward: Span
@@ -59,6 +63,12 @@ class Profile:
     backward_steps: Steps = ()
     frees_input: bool = True
     holds_output: bool = True
+    runs: bool = True
+
+
+def unused(x: Flow) -> Profile:
+    """The profile of a block that is there and does not run."""
+    return Profile(Span(), Span(), Span(), x, holds_output=False, runs=False, frees_input=False)
 
 
 def profile(
@@ -71,6 +81,8 @@ def profile(
     layers: int = 1,
     keep_gradients: bool = True,
     accumulate: bool = False,
+    beside: Flow | None = None,
+    in_batch: bool = False,
 ) -> Profile:
     """Record one block.
 
@@ -82,14 +94,19 @@ def profile(
         recompute: its forward saves only its input and is run again in backward.
         layers: how many layers of the block are run as one.
         keep_gradients, accumulate: see `Tape`.
+        beside: what a join takes besides its input.
+        in_batch: its input belongs to the batch, which the trainer holds through the step.
     """
+    stream, gradient = (BESIDE, BESIDE_GRADIENT) if block.sees_images else (STREAM, STREAM_GRADIENT)
     marks = settings.marks != "none"
     tape = Tape(keep_gradients=keep_gradients, accumulate=accumulate, autocast=settings.autocast, marks=marks)
     ctx = Context(tape, settings)
     ctx.shared.update({name: tape.input(flow.shape, flow.dtype, f"activations/{name}") for name, flow in shared.items()})
     outside = {id(t.storage.record): name for name, t in ctx.shared.items() if t.storage is not None}
-    inputs = [tape.input(x.shape, x.dtype, STREAM, requires_grad=x.requires_grad)]
-    leaf = inputs[0].node
+    inputs = [tape.input(x.shape, x.dtype, stream, requires_grad=x.requires_grad)]
+    if beside is not None:
+        ctx.beside = [tape.input(beside.shape, beside.dtype, BESIDE, requires_grad=beside.requires_grad)]
+    leaves = [(inputs[0].node, gradient), *((t.node, BESIDE_GRADIENT) for t in ctx.beside)]
     taken = inputs[0].storage.record if inputs[0].storage is not None else None
     events = tape.events
     begin = len(events)
@@ -97,13 +114,14 @@ def profile(
     again = recompute and settings.training
     with tape.enable_grad() if settings.training and not again else tape.no_grad():
         y = _run(ctx, block, inputs[0], layers)
-    held = list(inputs) if block.role == "embedding" else []  # the trainer holds its batch through the step
+    held = list(inputs) if in_batch else []
     if not again:
         inputs.clear()
     if y.storage is not None and block.role != "head":
-        y.storage.record.path = STREAM
+        y.storage.record.path = stream
     made = _publish(ctx, shared)
-    out = Flow(y.shape, y.dtype, y.requires_grad or again)
+    passed = y.storage is not None and y.storage.record is taken
+    out = x if passed else Flow(y.shape, y.dtype, y.requires_grad or again)
     forward = sum_up(events[begin:])
     frees_input = any(sign < 0 and record is taken for sign, record in events[begin:])
     forward_steps = split(events[begin:]) if marks else ()
@@ -111,12 +129,14 @@ def profile(
     begin = len(events)
     tape.weight_casts.clear()
     ctx.shared.pop("logits", None)
+    for node in ctx.asides:
+        node.forget()
     release = sum_up(events[begin:])
 
-    keeps = frozenset(name for name in outside.values() if "mask" not in name or name in ctx.shared.read) if again else _saved(ctx, outside, events)
-    if not (settings.training and out.requires_grad):
+    keeps = frozenset(name for name in outside.values() if name in ctx.shared.read or name == "position_ids") if again else _saved(ctx, outside, events)
+    if passed or not (settings.training and out.requires_grad):
         return Profile(forward, release, Span(), out, made, keeps, forward_steps, (), frees_input, ctx.holds_output)
-    grad: list[Tensor | None] = [tape.input(out.shape, out.dtype, STREAM_GRADIENT)]
+    grad: list[Tensor | None] = [tape.input(out.shape, out.dtype, gradient)]
     edge = (y.node, y.index) if y.node is not None else None
     del y
     begin = len(events)
@@ -130,8 +150,9 @@ def profile(
         edge = _put_off(tape, edge, grad, begin)
     tape.backward(edge, grad)
     inputs.clear()
-    if leaf is not None and leaf.grads[0] is not None and leaf.grads[0].storage is not None:
-        leaf.grads[0].storage.record.path = STREAM_GRADIENT
+    for leaf, path in leaves:
+        if leaf is not None and leaf.grads[0] is not None and leaf.grads[0].storage is not None:
+            leaf.grads[0].storage.record.path = path
     happened = [e for e in events[begin:] if id(e[1]) not in outside]
     backward = sum_up(happened)
     held.clear()

@@ -10,7 +10,7 @@ from memcalc.code.context import Settings
 from memcalc.components import Attention
 from memcalc.components.mla import LatentAttention
 from memcalc.dataclass import dataclass
-from memcalc.engine.blocks import Flow, Profile, profile
+from memcalc.engine.blocks import Flow, Profile, profile, unused
 from memcalc.engine.recompute import Unit, units_of
 from memcalc.specs.job import Job
 from memcalc.specs.model import Axis, Block, Component, Degrees, ModelSpec, Weight
@@ -90,6 +90,7 @@ class Plan:
         leaf: a hidden state that was made a leaf of the graph, so that it and its gradient live as long as the loss.
         arrival: what it begins with where that is not token ids.
         sends: whether its output goes to the next pipeline stage.
+        pixels: the batch's images.
     """
 
     parts: tuple[Part, ...]
@@ -99,6 +100,7 @@ class Plan:
     leaf: Flow | None = None
     arrival: Arrival | None = None
     sends: bool = False
+    pixels: Flow | None = None
 
     def leaves(self) -> Arrival:
         """What its first layer receives from the blocks before it."""
@@ -183,7 +185,32 @@ def num_trainable(job: Job) -> int:
     if job.run.task == "inference":
         return 0
     takes = trainable_of(job) or (lambda path: True)
-    return sum(weight.num_params * copies for path, weight, copies in job.model.weights() if takes(path) and not weight.frozen)
+    blocks = [block for block in job.model.blocks if job.run.images or not block.sees_images]
+    found = ((path, weight, block.repeat) for block in blocks for path, weight in block.module.weights(f"{block.path}/"))
+    return sum(weight.num_params * copies for path, weight, copies in found if takes(path) and not weight.frozen)
+
+
+def sight_of(job: Job, settings: Settings) -> tuple[Settings, Flow] | None:
+    """How the vision tower runs, and the pixels that it begins with; None where there are no images. Every rank holds all of a tower."""
+    vision = job.model.vision
+    if vision is None or not job.run.images:
+        return None
+    images, size = settings.batch * job.run.images, job.image_size
+    tower = replace(
+        settings,
+        batch=vision.rows(images),
+        seq=vision.length(images, size),
+        images=images,
+        cached=False,
+        axes=("rows", "patches") if vision.packed else ("images", "patches"),
+        degrees=Degrees(),
+        tp=1,
+        sp=False,
+        ep=1,
+        etp=1,
+        cp=1,
+    )
+    return tower, Flow(vision.pixels(images, size), "float32", requires_grad=False)
 
 
 def windows_of(model: ModelSpec, *, causal: bool = True) -> tuple[int | None, ...]:
@@ -227,24 +254,58 @@ def make_plan(
         flow, shared = arrival.hidden, arrival.shared
     kept: set[str] = set()
     leaf: Flow | None = None
+    sight = sight_of(job, settings)
+    beside = sight[1] if sight is not None else None
     parts: list[Part] = []
     queue = units_of(job.run, blocks)
     records = {} if records is None else records
     while queue:
         block, again, layers = queue.pop(0)
-        key = (block.module, block.path, flow.key(), tuple((name, made.key()) for name, made in shared.items()), again, layers, keep_gradients, accumulate)
-        made = records.get(key) or profile(block, settings, flow, shared, recompute=again, layers=layers, keep_gradients=keep_gradients, accumulate=accumulate)
+        own, x, joined = _inputs_of(block, settings, sight, flow, beside)
+        known = tuple((name, made.key()) for name, made in shared.items())
+        key = (block.module, block.path, x.key(), joined and joined.key(), known, again, layers, keep_gradients, accumulate)
+        made = records.get(key) or (
+            unused(flow)
+            if own is None
+            else profile(
+                block,
+                own,
+                x,
+                shared,
+                recompute=again,
+                layers=layers,
+                keep_gradients=keep_gradients,
+                accumulate=accumulate,
+                beside=joined,
+                in_batch=x is ids or (sight is not None and x is sight[1]),
+            )
+        )
         records[key] = made
-        if block.repeat > 1 and (made.out.requires_grad, made.out.dtype) != (flow.requires_grad, flow.dtype):
+        if made.runs and block.repeat > 1 and (made.out.requires_grad, made.out.dtype) != (x.requires_grad, x.dtype):
             queue.insert(0, Unit(replace(block, repeat=block.repeat - 1), again, layers))
             block = replace(block, repeat=1)
-        flow, shared = made.out, shared | made.shared
+        if block.sees_images:
+            beside = made.out
+        else:
+            flow = made.out
+        shared = shared | made.shared
         if block.role == "embedding" and job.run.recompute == "full" and settings.training and not flow.requires_grad:
             # Checkpointed layers need an input that takes a gradient: PEFT and Trainer call enable_input_require_grads.
             leaf = flow = replace(flow, requires_grad=True)
         kept |= made.keeps
-        parts.append(Part(block, made, shards_of(block, settings, layers)))
-    return Plan(tuple(parts), settings, ids, frozenset(kept), leaf, arrival, sends)
+        parts.append(Part(block, made, shards_of(block, own or replace(settings, trainable=lambda path: False), layers)))
+    return Plan(tuple(parts), settings, ids, frozenset(kept), leaf, arrival, sends, sight[1] if sight is not None else None)
+
+
+def _inputs_of(
+    block: Block, settings: Settings, sight: tuple[Settings, Flow] | None, flow: Flow, beside: Flow | None
+) -> tuple[Settings | None, Flow, Flow | None]:
+    """How a block runs (None: not at all), its input, and what it joins to that."""
+    if not block.sees_images and block.role != "join":
+        return settings, flow, None
+    if sight is None or beside is None:
+        return None, flow, None
+    return (sight[0], beside, None) if block.sees_images else (settings, flow, beside)
 
 
 def shards_of(block: Block, settings: Settings, layers: int = 1) -> tuple[Shard, ...]:

@@ -37,7 +37,7 @@ def units_of(run: Run, blocks: tuple[Block, ...]) -> list[Unit]:
 def _units(run: Run, blocks: tuple[Block, ...]) -> Iterator[Unit]:
     room, uniform = run.recompute_num_layers or 1, run.recompute_method == "uniform"
     for block in blocks:
-        if run.recompute != "full" or block.role != "layer":
+        if run.recompute != "full" or block.role not in ("layer", "tower"):
             yield Unit(block, again=False)
         elif run.recompute_method is None:
             yield Unit(block, again=True)

@@ -12,6 +12,7 @@ from memcalc.specs.run import Run
 
 if TYPE_CHECKING:
     from memcalc.specs.deepspeed import DeepSpeed
+    from memcalc.specs.model import ModelSpec
 
 OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "sgd")
 DEFAULT_SEQ_LEN = 4096
@@ -42,6 +43,8 @@ def resolve(run: Run) -> Job:
         assumptions.append(f"seq_len {seq_len}")
     if run.attention not in model.attentions:
         assumptions.append(f"attention eager: transformers' {model.model_type} has no {run.attention}")
+    image_size, sight = images_of(run, model, seq_len)
+    assumptions += sight
     engine, zero = engine_of(run, settled.deepspeed)
     mesh = mesh_of(run)
     assumptions += check_degrees(run, model, mesh)
@@ -60,7 +63,28 @@ def resolve(run: Run) -> Job:
         notes=tuple(notes),
         ignored=settled.ignored,
         deepspeed=settled.deepspeed,
+        image_size=image_size,
     )
+
+
+def images_of(run: Run, model: ModelSpec, seq_len: int) -> tuple[int, list[str]]:
+    """Pixels of an image either way (0 where there are none), and what was assumed.
+
+    Raises:
+        InputError: the model sees no images, none of that size, or more of them than the sequence has room for.
+    """
+    vision = model.vision
+    if vision is None:
+        if run.images or run.image_size is not None:
+            raise InputError(f"{model.name} sees no images", where="images" if run.images else "image_size")
+        return 0, []
+    if not run.images:
+        return 0, ["images 0: the vision tower is held, and takes no gradient"]
+    size = vision.size(run.image_size, name=model.name)
+    tokens = vision.text_tokens(size)
+    if run.images * tokens > seq_len:
+        raise InputError(f"{run.images} images of {size} pixels are {run.images} * {tokens} tokens, more than the {seq_len} of seq_len", where="images")
+    return size, [] if run.image_size is not None else [f"image_size {size}: what the model is made for"]
 
 
 def engine_of(run: Run, deepspeed: DeepSpeed | None = None) -> tuple[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from memcalc.engine.blocks import STREAM, STREAM_GRADIENT, Flow
+from memcalc.engine.blocks import PIXELS, STREAM, STREAM_GRADIENT, Flow
 from memcalc.engine.plan import Arrival, Part, Plan
 from memcalc.engine.strategies import Strategy
 from memcalc.engine.walk import Reason, Walk
@@ -55,6 +55,8 @@ def infer(walk: Walk, plan: Plan, strategy: Strategy) -> None:
         forward(walk, plan, strategy)
     if plan.arrival is None:
         walk.free("batch/input_ids", num_bytes(plan.ids))
+        if plan.pixels is not None:
+            walk.free(PIXELS, num_bytes(plan.pixels))
     walk.instant("decode")
 
 
@@ -130,6 +132,8 @@ class _Stream:
         arrival = self.plan.arrival
         if arrival is None:
             self.walk.alloc("batch/input_ids", num_bytes(self.plan.ids), Reason("micro_batch * seq_len * 8"))
+            if self.plan.pixels is not None:
+                self.walk.alloc(PIXELS, num_bytes(self.plan.pixels), Reason("images in fp32, as processors make them"))
             return
         self.walk.alloc(STREAM, num_bytes(arrival.hidden), Reason("hidden states, from the pipeline stage before"))
         for name, flow in arrival.shared.items():
@@ -142,7 +146,9 @@ class _Stream:
 
     def after(self, part: Part, i: int) -> None:
         role = part.block.role
-        if role == "embedding":
+        if part.block.sees_images or not part.profile.runs:
+            return
+        if role in ("embedding", "join"):
             self.held = part.profile.out if part.profile.holds_output else None
         elif self.held is not None:
             if part.profile.frees_input:

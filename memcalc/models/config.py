@@ -120,16 +120,25 @@ class Config:
         """The file holds one of these keys, and not as null."""
         return any(self.data.get(key) is not None for key in keys)
 
-    def sub(self, key: Str) -> Config:
-        """A nested configuration (``text_config``); where the file leaves it out, all of it is the class's default."""
+    def sub(self, key: Str, *, flat: Bool = False, **changed: Any) -> Config:
+        """A nested configuration (``text_config``); where the file leaves it out, all of it is the class's default.
+
+        Args:
+            key: where it stands.
+            flat: a file without it holds its keys at the top.
+            changed: what the whole file says about the part.
+        """
         value = self.data.get(key)
         if value is not None and not isinstance(value, dict):
             raise self.error(f"{self._prefix}{key} is {_shown(value)}; an object was expected")
         if value is None and self._defaults is None:
             raise self.missing(key)
-        part = Config(value or {}, where=self.where, name=self.name)
-        part.assumed, part._prefix = self.assumed, f"{self._prefix}{key}."
+        at_top = flat and value is None
+        part = Config({**(self.data if at_top else value or {}), **changed}, where=self.where, name=self.name)
+        part.assumed, part._prefix = self.assumed, self._prefix if at_top else f"{self._prefix}{key}."
         part._defaults = self._defaults.part(key) if self._defaults else None
+        if at_top or not part.model_type:
+            part.model_type = Str(self._defaults.part(key).value("model_type")) if self._defaults else ""
         return part
 
     @property

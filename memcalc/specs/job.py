@@ -58,6 +58,7 @@ class Job:
         notes: what the user should know of the answer.
         ignored: what was read and could not be used.
         deepspeed: the configuration of the engine deepspeed.
+        image_size: pixels of an image either way, where sequences hold any.
     """
 
     run: Run
@@ -72,3 +73,4 @@ class Job:
     notes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     deepspeed: DeepSpeed | None = None
+    image_size: int = 0

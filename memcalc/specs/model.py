@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from memcalc.dataclass import dataclass
 from memcalc.tape.tensor import Axis, Shape, numel
 from memcalc.units import ceil_div
+
+if TYPE_CHECKING:
+    from memcalc.specs.vision import Vision
 
 Cut = Literal["column", "row", "vocab", "expert", "expert_column", "expert_row"]
 """How parallelism cuts an axis of a weight: tensor parallelism its outputs, inputs or vocabulary rows; expert parallelism whole
@@ -117,18 +120,24 @@ class Block:
         path: its place in the model (``embed_tokens``, ``layers``, ``norm``, ``lm_head``).
         module: what it is.
         repeat: how many equal ones follow each other.
-        role: what the schedule does with it; layers are what pipelines cut and checkpoints wrap.
+        role: what the schedule does with it; layers are what pipelines cut and checkpoints wrap. A ``tower`` layer and what stands at
+            the ends of the tower run on images, beside the text; ``join`` puts what comes out among the text's embeddings.
     """
 
     path: str
     module: Component
     repeat: int = 1
-    role: Literal["embedding", "layer", "norm", "head", "tower"] = "layer"
+    role: Literal["embedding", "layer", "norm", "head", "tower", "tower_end", "join"] = "layer"
 
     @property
     def num_params(self) -> int:
         """Elements of all its weights, repetitions included."""
         return self.module.num_params * self.repeat
+
+    @property
+    def sees_images(self) -> bool:
+        """It belongs to a vision tower."""
+        return self.role in ("tower", "tower_end")
 
 
 @dataclass(frozen=True)
@@ -146,6 +155,7 @@ class ModelSpec:
         attentions: the implementations of attention that its code has; where the one asked for is not among them, eager code runs.
         untraced: what of this model memcalc counts but cannot run (empty when all of it runs).
         assumed: what its config.json leaves out and was taken from elsewhere, in words.
+        vision: the sizes of images, where it sees any.
     """
 
     name: str
@@ -164,6 +174,7 @@ class ModelSpec:
     attentions: tuple[str, ...] = ("eager", "sdpa", "flash_attention_2")
     untraced: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
+    vision: Vision | None = None
 
     def weights(self) -> Iterator[tuple[str, Weight, int]]:
         """Path, weight and number of copies of every parameter; a tied head has none of its own."""

@@ -76,6 +76,13 @@ class ShardingSpec(Spec):
     fsdp_auto_wrap_policy: Literal["TRANSFORMER_BASED_WRAP", "NO_WRAP"] = Field(
         "TRANSFORMER_BASED_WRAP", description="fsdp1: NO_WRAP makes the whole model one unit"
     )
+    fsdp_forward_prefetch: bool = Field(False, description="fsdp1: gather the next unit while one runs forward")
+    fsdp_wrap_ends: bool = Field(
+        False, description="fsdp2: the embedding, and the final norm with the head, are groups of their own, as accelerate and torchtitan make them"
+    )
+    sync_each_batch: bool = Field(
+        True, description="fsdp1, fsdp2: reduce gradients after every micro-batch; false: they wait whole for the last one, as under accelerate unless told"
+    )
     gradient_as_bucket_view: bool = Field(False, description="ddp: gradients are views of the buckets")
     pp_schedule: Literal["gpipe", "1f1b", "interleaved", "zero_bubble"] | None = Field(
         None, description="order of micro-batches in a pipeline; by default 1f1b, interleaved with vpp"
@@ -124,6 +131,8 @@ class Run(Spec):
     attention: Attention = Field("sdpa", description="attention kernel")
     micro_batch: Count = Field(1, description="sequences per GPU and forward pass")
     seq_len: Count | None = Field(None, description="tokens per sequence; by default the model's own length, at most 4096")
+    images: Annotated[int, Field(ge=0, le=MAX_COUNT, strict=True)] = Field(0, description="images in each sequence; their tokens are part of seq_len")
+    image_size: Count | None = Field(None, description="pixels of an image, high and wide; by default the size that the model is made for")
     grad_accum: Count = Field(1, description="micro-batches per optimizer step")
     dtype: Dtype = Field("bfloat16", description="what the trained weights are held in")
     autocast: Dtype | None = Field(None, description="compute dtype where it differs from dtype")

@@ -59,6 +59,10 @@ class Node:
         self.saved = ()
         return made
 
+    def forget(self) -> None:
+        """Let go of what was saved; it will not run."""
+        self.saved = ()
+
     def _take(self) -> list[Tensor | None]:
         taken, self.grads = self.grads, []
         return taken
@@ -76,6 +80,10 @@ class LastSaving(NamedTuple):
     num_nodes: int = 0
     num_events: int = 0
     outputs: frozenset[int] = frozenset()
+
+
+def _nothing(_wants: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+    return ()
 
 
 class Tape:
@@ -191,6 +199,15 @@ class Tape:
             known = [t.storage for t in (*saves, *inputs)]
             new = frozenset(id(t.storage.record) for t in made if t.storage is not None and t.storage not in known)
             self.last_saving = LastSaving(len(self.nodes), len(self.events), new)
+
+    def set_aside(self, since: int, output: Tensor) -> list[Node]:
+        """Take the nodes made after the first `since` out of the graph, since nothing is asked of them: backward leaves them alone.
+
+        What they saved, and their output, is held until each has let go of it (`Node.forget`).
+        """
+        aside = [*self.nodes[since:], Node([], (output,), _nothing, 0)]
+        del self.nodes[since:]
+        return aside
 
     @contextmanager
     def no_grad(self) -> Iterator[None]:

@@ -1,0 +1,240 @@
+"""Vision towers: from pixels to patches, and from patches to tokens of a text. Their layers are those of any transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+from memcalc.components.attention import Attention
+from memcalc.components.linear import Linear
+from memcalc.components.mlp import MLP
+from memcalc.components.norm import LayerNorm, RMSNorm
+from memcalc.dataclass import dataclass
+from memcalc.specs.model import Axis, Component, Weight
+
+Norm = LayerNorm | RMSNorm
+
+
+@dataclass(frozen=True)
+class PatchConv(Component):
+    """A convolution whose stride is its kernel: each patch becomes one vector.
+
+    Attributes:
+        name: the module's name.
+        hidden: the width of that vector.
+        channels, frames, patch: the kernel: colours, pictures along time (0: no such axis), pixels either way.
+        bias: whether it has one.
+    """
+
+    name: str
+    hidden: Axis
+    channels: int
+    patch: int
+    frames: int = 0
+    bias: bool = False
+
+    @property
+    def module_name(self) -> str:
+        """Its own name."""
+        return self.name
+
+    def own_weights(self) -> Iterator[Weight]:
+        """``weight`` (hidden, channels, [frames,] patch, patch), ``bias`` (hidden,)."""
+        frames = (Axis("temporal_patch_size", self.frames),) if self.frames else ()
+        side = (Axis("patch_size", self.patch), Axis("patch_size", self.patch))
+        yield Weight("weight", (self.hidden, Axis("num_channels", self.channels), *frames, *side))
+        if self.bias:
+            yield Weight("bias", (self.hidden,))
+
+
+@dataclass(frozen=True)
+class ImageEmbedding(Component):
+    """The front of a tower whose images are rows of a batch: patches, a class token, positions (ViT, CLIP, SigLIP).
+
+    Attributes:
+        patches: pixels → patches.
+        positions: how many have a learned vector.
+        position_name: of the table; looked up as an embedding when it ends in ``/weight``, otherwise added whole.
+        class_name: of the class token, where there is one.
+        leading: axes of one element before the class token and the table (ViT has them (1, 1, hidden) and (1, positions, hidden)).
+        norm: on the sum (CLIP).
+        norm_name: its module.
+        embedding_name: the module that holds all but that norm.
+        dropout: on what comes out.
+    """
+
+    patches: PatchConv
+    positions: int
+    position_name: str
+    class_name: str = ""
+    leading: bool = False
+    norm: Norm | None = None
+    norm_name: str = "pre_layrnorm"
+    embedding_name: str = "embeddings"
+    dropout: float = 0.0
+
+    def own_weights(self) -> Iterator[Weight]:
+        """The class token (hidden,) and the table (positions, hidden)."""
+        one, hidden = (Axis("1", 1),) if self.leading else (), self.patches.hidden
+        if self.class_name:
+            yield Weight(f"{self.embedding_name}/{self.class_name}", (*one, *one, hidden))
+        yield Weight(f"{self.embedding_name}/{self.position_name}", (*one, Axis("positions", self.positions), hidden))
+
+    def children(self) -> Iterator[tuple[str, Component]]:
+        """The convolution inside the embedding's module, the norm beside it."""
+        yield f"{self.embedding_name}/{self.patches.name}", self.patches
+        if self.norm is not None:
+            yield self.norm_name, self.norm
+
+
+@dataclass(frozen=True)
+class PackedEmbedding(Component):
+    """The front of a tower in which the patches of all images stand in one row: patches, positions drawn from a table for each grid.
+
+    Attributes:
+        patches: pixels → patches.
+        head_dim: of the angles that all layers share.
+        positions: rows of the table of positions, 0 for none (Qwen 2.5).
+        position_name: of that table.
+        norm: on the patches, before positions are added (GLM).
+        norm_name: its module.
+        style: whose order of steps.
+    """
+
+    patches: PatchConv
+    head_dim: int
+    positions: int = 0
+    position_name: str = "pos_embed/weight"
+    norm: Norm | None = None
+    norm_name: str = "post_conv_layernorm"
+    style: Literal["qwen2_vl", "qwen2_5_vl", "qwen3_vl", "glm4v"] = "qwen3_vl"
+
+    def own_weights(self) -> Iterator[Weight]:
+        """The table (positions, hidden)."""
+        if self.positions:
+            yield Weight(self.position_name, (Axis("positions", self.positions), self.patches.hidden))
+
+    def children(self) -> Iterator[tuple[str, Component]]:
+        """The convolution in its module, the norm beside it."""
+        yield f"patch_embed/{self.patches.name}", self.patches
+        if self.norm is not None:
+            yield self.norm_name, self.norm
+
+
+@dataclass(frozen=True)
+class PackedAttention(Attention):
+    """Attention inside each image (or window) of a row that holds many: split there, one kernel for each, put together again.
+
+    Attributes:
+        side: pixels of a window either way, 0 where a whole image attends to itself.
+    """
+
+    side: int = 0
+
+
+@dataclass(frozen=True)
+class PatchMerger(Component):
+    """Neighbouring patches side by side, through a network of two layers, to the text's width (Qwen).
+
+    Attributes:
+        norm: of each patch, or of the neighbours together (`after`).
+        mlp: of the neighbours.
+        merged: the neighbours' width.
+        names: of the norm and of the two linear layers.
+        after: the norm is taken of the neighbours together.
+        reordered: patches stand by window and are put back into order (Qwen 2.5).
+        deep: its output goes to a text layer of its own number, not into the table's rows (Qwen 3).
+    """
+
+    norm: Norm
+    mlp: MLP
+    merged: Axis
+    norm_name: str = "norm"
+    after: bool = False
+    reordered: bool = False
+    deep: str = ""
+
+    def children(self) -> Iterator[tuple[str, Component]]:
+        """The norm under its own name; the linear layers stand in the merger itself."""
+        yield self.norm_name, self.norm
+        yield self.mlp.up.name, self.mlp.up
+        yield self.mlp.down.name, self.mlp.down
+
+
+@dataclass(frozen=True)
+class Projector(Component):
+    """From the tower's last layer to the text's width, where that is no merger.
+
+    Attributes:
+        drop_class: the class token is dropped first.
+        held: the tower's output holds the features that the projector reads (LLaVA).
+        norm: of the tower, before it.
+        norm_name: its module.
+        mlp: a network, or
+        linear: one layer.
+        name: of the projector's module.
+    """
+
+    name: str
+    mlp: MLP | None = None
+    linear: Linear | None = None
+    drop_class: bool = False
+    held: bool = False
+
+    def children(self) -> Iterator[tuple[str, Component]]:
+        """Its linear layers, in its own module."""
+        linears = (self.linear,) if self.mlp is None else (self.mlp.up, self.mlp.down)
+        yield from ((f"{self.name}/{linear.name}" if self.name else linear.name, linear) for linear in linears if linear is not None)
+
+
+@dataclass(frozen=True)
+class Unseen(Component):
+    """A part of a tower whose output nothing uses: it runs, and no gradient reaches its weights.
+
+    Attributes:
+        module: the part.
+        first_token: it is given the class token alone, and what comes of that is dropped at once.
+    """
+
+    module: Component
+    first_token: bool = False
+
+    def weights(self, prefix: str = "") -> Iterator[tuple[str, Weight]]:
+        """Those of the part, all without gradient, under its own path."""
+        yield from ((path, weight._replace(frozen=True)) for path, weight in self.module.weights(prefix))
+
+    def children(self) -> Iterator[tuple[str, Component]]:
+        """Those of the part."""
+        yield from self.module.children()
+
+
+@dataclass(frozen=True)
+class Join(Component):
+    """Tokens of images take the places that the text keeps for them (``masked_scatter``).
+
+    Attributes:
+        expanded: the mask is spread over the hidden size by the model's own code.
+    """
+
+    expanded: bool = False
+
+
+@dataclass(frozen=True)
+class Parts(Component):
+    """Parts under their names, and weights beside them: counted, with no program that runs them.
+
+    Attributes:
+        parts: name and component of each.
+        own: the weights beside them.
+    """
+
+    parts: tuple[tuple[str, Component], ...] = ()
+    own: tuple[Weight, ...] = ()
+
+    def own_weights(self) -> Iterator[Weight]:
+        """Those beside the parts."""
+        yield from self.own
+
+    def children(self) -> Iterator[tuple[str, Component]]:
+        """The parts."""
+        yield from self.parts

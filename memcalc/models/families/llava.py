@@ -1,0 +1,47 @@
+"""LLaVA 1.5: CLIP's tower, a projector of two layers, any text model.
+
+Source: transformers, models/llava/modeling_llava.py, models/clip/modeling_clip.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from memcalc.components import LayerNorm
+from memcalc.components.vision import Projector, Unseen
+from memcalc.models.config import Config
+from memcalc.models.families import _vision as vision
+from memcalc.specs.model import ModelSpec
+
+MODEL_TYPES = ("llava",)
+ARCHITECTURES = {"LlavaForConditionalGeneration": "llava"}
+
+
+def spec(config: Config) -> ModelSpec:
+    """The text sees the last layer but one of the tower, whose later parts are counted and take no gradient.
+
+    Raises:
+        ModelError: the tower is another one, or several of its layers are shown.
+    """
+    tied = config.bool("tie_word_embeddings") or config.sub("text_config").bool("tie_word_embeddings", default=False)
+    text, part = vision.text_model(config, tied=tied), config.sub("vision_config")
+    if part.model_type not in ("clip_vision_model", "siglip_vision_model"):
+        raise config.error(f"vision_config.model_type {part.model_type} is not known in {config.model_type}; clip_vision_model and siglip_vision_model are")
+    tower, sizes = vision.clip_tower(part, "vision_tower")
+    front, layers = tower
+    seen = config.get("vision_feature_layer", -2)
+    if isinstance(seen, bool) or not isinstance(seen, int) or not -layers.repeat <= seen < 0:
+        raise config.error(f"vision_feature_layer is {seen!r}; one of the last layers, such as -2, was expected")
+    drops = bool(sizes.class_tokens) and config.str("vision_feature_select_strategy", default="default") == "default"
+    hidden, width, bias = front.module.patches.hidden, vision.width_of(text), config.bool("multimodal_projector_bias", default=True)  # type: ignore[attr-defined]
+    mlp = vision.two_layers(("linear_1", "linear_2"), (hidden, width, width), config.str("projector_hidden_act", default="gelu"), bias=bias)
+    unseen = -seen - 1
+    blocks = (
+        front,
+        replace(layers, repeat=layers.repeat - unseen),
+        *vision.layers((layers.path, Unseen(layers.module), unseen)),
+        vision.end("vision_tower/post_layernorm", Unseen(LayerNorm(hidden), first_token=bool(sizes.class_tokens))),
+        vision.end("multi_modal_projector", Projector("", mlp=mlp, drop_class=drops, held=True)),
+    )
+    sizes = replace(sizes, tokens=sizes.patches(sizes.image_size or 0) + (0 if drops else sizes.class_tokens))
+    return vision.with_tower(config, text, blocks, vision=sizes, buffer_bytes=vision.position_bytes(sizes))

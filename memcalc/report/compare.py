@@ -92,7 +92,7 @@ def letters_of(found: Comparison) -> list[str]:
 
 # ---------------------------------------------------------------------- inside
 def _unit(found: Comparison) -> Unit:
-    return unit_for(max(estimate.most_loaded.device_bytes for estimate in found.estimates))
+    return unit_for(max(estimate.most_loaded.allocated_bytes for estimate in found.estimates))
 
 
 def _about(estimate: Estimate) -> str:
@@ -118,9 +118,8 @@ def _total(found: Comparison) -> Row:
 
 
 def _facts(found: Comparison, unit: Unit) -> Iterator[list[str]]:
-    card = Row("", (), 0, tuple(estimate.most_loaded.device_bytes for estimate in found.estimates))
-    if card.values != _total(found).values:
-        yield ["on the card", *_cells(card, unit)]
+    if all(map(words.shows_card, found.estimates)):
+        yield ["on the card", *_cells(Row("", (), 0, tuple(estimate.most_loaded.device_bytes for estimate in found.estimates)), unit)]
     yield ["peak in", *_spread([words.instant(estimate.peak.name) for estimate in found.estimates])]
     if any(len(estimate.ranks) > 1 for estimate in found.estimates):
         yield ["of rank", *_spread([words.rank_name(estimate.most_loaded) for estimate in found.estimates])]

@@ -31,7 +31,10 @@ def markdown(estimate: Estimate, *, explain: bool = False, ranks: bool = False) 
         parts.append(grid(terms, [f"in {words.instant(loaded.peak.name)}", "bytes", "source"]))
     listed = [f"peak: {words.peak_line(estimate, unit)}"]
     listed += [f"sanity: {t.path}: {unit.full(t.bytes)}" for t in estimate.sanity]
-    listed += [*(f"assumed: {line}" for line in estimate.assumptions), *(f"note: {line}" for line in estimate.notes)]
+    listed += [
+        *(f"assumed: {line}" for line in estimate.assumptions),
+        *(f"note: {line}" for line in filter(None, (*estimate.notes, words.allocator_line(estimate)))),
+    ]
     listed += [f"ignored: {line}" for line in estimate.ignored]
     if estimate.verdict is not None:
         listed.append(f"**{words.verdict_line(estimate.verdict)}**")
@@ -76,5 +79,6 @@ def _ranks(estimate: Estimate) -> str:
     rows = []
     for rank in estimate.ranks:
         by_name = {i.name: unit.number(i.allocated_bytes) for i in rank.instants}
-        rows.append([words.rank_name(rank), str(rank.num_ranks), *(by_name.get(name, "") for name in names), unit.number(rank.device_bytes)])
-    return grid(rows, ["rank", "GPUs", *map(words.instant, names), "on the card"])
+        on_card = [unit.number(rank.device_bytes)] if words.shows_card(estimate) else []
+        rows.append([words.rank_name(rank), str(rank.num_ranks), *(by_name.get(name, "") for name in names), *on_card])
+    return grid(rows, ["rank", "GPUs", *map(words.instant, names), *(["on the card"] if words.shows_card(estimate) else [])])

@@ -135,12 +135,14 @@ def _cell(value: int, unit: Unit) -> str:
 
 def _ranks(estimate: Estimate, unit: Unit, style: Style) -> str:
     names = [instant.name for instant in estimate.most_loaded.instants]
-    head = ["rank", "GPUs", *map(words.instant, names), "on the card", "peak in"]
+    card = ["on the card"] if words.shows_card(estimate) else []
+    head = ["rank", "GPUs", *map(words.instant, names), *card, "peak in"]
     rows = [head]
     for rank in estimate.ranks:
         by_name = {instant.name: instant.allocated_bytes for instant in rank.instants}
         cells = [unit.number(by_name[name]) if name in by_name else "·" for name in names]
-        rows.append([words.rank_name(rank) or "all", str(rank.num_ranks), *cells, unit.number(rank.device_bytes), words.instant(rank.peak.name)])
+        on_card = [unit.number(rank.device_bytes) for _ in card]
+        rows.append([words.rank_name(rank) or "all", str(rank.num_ranks), *cells, *on_card, words.instant(rank.peak.name)])
     widths = [max(display_width(row[i]) for row in rows) for i in range(len(head))]
     lines = [(" " * GAP).join(pad(cell, widths[i], right=0 < i < len(head) - 1) for i, cell in enumerate(row)).rstrip() for row in rows]
     return "\n".join([style.paint(f"{unit.name} on each kind of rank", BOLD), "", style.paint(lines[0], DIM), *lines[1:]])
@@ -156,7 +158,7 @@ def _closing_lines(estimate: Estimate, unit: Unit, style: Style) -> Iterator[str
         yield labelled("host", f"{unit.full(estimate.host_bytes)} of memory on each node", style)
     for term in estimate.sanity:
         yield labelled("sanity", f"{term.path}: {unit.full(term.bytes)}{f' = {term.formula}' if term.formula else ''}", style)
-    for note in estimate.notes:
+    for note in filter(None, (*estimate.notes, words.allocator_line(estimate))):
         yield labelled("note", note, style, YELLOW)
     for key in estimate.ignored:
         yield labelled("ignored", key, style)

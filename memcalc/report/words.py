@@ -31,7 +31,12 @@ def count(number: int) -> str:
 
 def unit_of(estimate: Estimate) -> Unit:
     """The unit of a whole report."""
-    return unit_for(estimate.most_loaded.device_bytes)
+    return unit_for(estimate.most_loaded.allocated_bytes)
+
+
+def shows_card(estimate: Estimate) -> bool:
+    """Whether a report tells what the card holds beside the tensors: where there is something to hold it against, since finding it takes time."""
+    return estimate.verdict is not None
 
 
 def instant(name: str) -> str:
@@ -120,11 +125,27 @@ def peak_line(estimate: Estimate, unit: Unit) -> str:
     """The peak: how much, when, and what stands on top of what is allocated."""
     rank = estimate.most_loaded
     parts = [f"{unit.full(rank.allocated_bytes)} allocated, in {instant(rank.peak.name)}"]
+    if not shows_card(estimate):
+        return parts[0]
     if unit.visible(rank.reserved_bytes - rank.allocated_bytes):
         parts.append(f"{unit.full(rank.reserved_bytes)} reserved by the caching allocator")
     if unit.visible(rank.device_bytes - rank.reserved_bytes):
         parts.append(f"{unit.full(rank.device_bytes)} on the card, with context and libraries")
     return "; ".join(parts)
+
+
+def allocator_line(estimate: Estimate) -> str:
+    """What the caching allocator had to do to go on, or why it could not; empty where nothing was in its way."""
+    if not shows_card(estimate):
+        return ""
+    found = estimate.most_loaded.reservation
+    if found.wanted_bytes:
+        unit = unit_for(found.wanted_bytes)
+        return f"the caching allocator finds no room for a segment of {unit.full(found.wanted_bytes)}, even with its unused ones given back"
+    if found.num_releases:
+        times = "once" if found.num_releases == 1 else f"{found.num_releases} times"
+        return f"to go on, the caching allocator gives its unused segments back to the card ({times} in the steps that were played), which costs time"
+    return ""
 
 
 def state(verdict: Verdict) -> str:

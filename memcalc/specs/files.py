@@ -164,9 +164,9 @@ class _Reader:
     def _map(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
         found: dict[str, Any] = {}
         for key_node, value_node in node.value:
-            key = self._scalar(key_node) if not isinstance(key_node.value, list) else None
             if key_node.tag == "tag:yaml.org,2002:merge":
                 raise self._error("merges another map with '<<'; write its keys out", key_node)
+            key = self._scalar(key_node) if not isinstance(key_node.value, list) else None
             if not isinstance(key, str):
                 raise self._error(f"has the key {describe(key)}; keys are names", key_node)
             if key in found:

@@ -185,7 +185,8 @@ def _put(layer: Layer, path: Place, value: Any, name: str) -> Layer:
         held = inner.get(part)
         inner[part] = dict(held) if isinstance(held, Mapping) else {}
         inner = inner[part]
-    inner[path[-1]] = value
+    before = inner.get(path[-1])
+    inner[path[-1]] = {**before, **value} if isinstance(before, Mapping) and isinstance(value, Mapping) else value
     return Layer(data, {**layer.names, path: name}, layer.places)
 
 

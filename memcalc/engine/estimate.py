@@ -69,7 +69,7 @@ def rank_estimate(job: Job, walked: Walked) -> RankEstimate:
         for name, shot in walk.instants.items()
     )
     peak = max(instant.allocated_bytes for instant in instants)
-    return RankEstimate(walked.rank, walked.num_ranks, instants, lambda: reservation(job, walked, peak), device_terms(job))
+    return RankEstimate(walked.rank, walked.num_ranks, instants, lambda: reservation(job, walked, peak), device_terms(job), walked.strategy.host())
 
 
 def walk_rank(job: Job, *, detailed: bool = True) -> Walked:

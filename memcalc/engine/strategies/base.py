@@ -6,9 +6,11 @@ from typing import Any
 
 from memcalc.code.context import Settings
 from memcalc.engine.plan import Part, Plan, by_width
+from memcalc.engine.result import Term
 from memcalc.engine.walk import Reason, Walk
 from memcalc.formulas import optimizers
 from memcalc.specs.job import Job
+from memcalc.tape.span import maximum
 from memcalc.units import DTYPE_BYTES
 
 
@@ -84,6 +86,11 @@ class Strategy:
         """The optimizer's own temporaries."""
         optimizer_temporaries(walk, self.job, self.plan)
 
+    # ------------------------------------------------------------------ outside the card
+    def host(self) -> tuple[Term, ...]:
+        """What this rank holds in the host's memory."""
+        return ()
+
 
 def weights(walk: Walk, part: Part, num_params: Any, width: int, *, name: str = "") -> None:
     """Resident weights of a block; `name` tells apart those of another width."""
@@ -119,6 +126,7 @@ def optimizer_temporaries(walk: Walk, job: Job, plan: Plan) -> None:
     """What a step of whole tensors allocates on top of states and gradients.
 
     Tensors of two dtypes step as two groups; the first group's square roots are still bound to their variable while the second's are made.
+    Likewise, where tensors step one by one, the quotient of the one before is still bound while the next one's root and quotient are made.
     """
     if job.run.optimizer != "adamw_torch":
         return
@@ -130,13 +138,13 @@ def optimizer_temporaries(walk: Walk, job: Job, plan: Plan) -> None:
             Reason("num_params * width", {"num_params": sum(num.values()), "width": plan.width}, "torch/optim/adamw.py, _multi_tensor_adamw"),
         )
     else:
-        largest = max((s for s in plan.shards() if s.trainable), key=lambda s: s.num_params * s.width, default=None)
-        num_params, width = (largest.num_params, largest.width) if largest else (0, plan.width)
-        walk.touch(
-            "optimizer/square root",
-            optimizers.adamw_single_temp_bytes(num_params, width=width),
-            Reason("2 * largest * width", {"largest": num_params, "width": width}, "torch/optim/adamw.py, _single_tensor_adamw"),
-        )
+        temp: Any = 0
+        before: Any = 0
+        for s in plan.shards():
+            if s.trainable:
+                temp = maximum(temp, before + optimizers.adamw_single_temp_bytes(s.num_params, width=s.width))
+                before = s.num_params * s.width
+        walk.touch("optimizer/square root", temp, Reason("most of (previous + 2 * tensor)", {}, "torch/optim/adamw.py, _single_tensor_adamw"))
 
 
 __all__ = ["DTYPE_BYTES", "Strategy", "optimizer_states", "optimizer_temporaries", "weights"]

@@ -1,0 +1,291 @@
+"""FSDP1 (``torch.distributed.fsdp.FullyShardedDataParallel``, ``use_orig_params``): each layer's parameters are one flat one, the rest of the model another.
+
+Where memory is born and dies (torch/distributed/fsdp, torch 2.13):
+
+- before a unit's forward its flat parameter is gathered in place, in the policy's dtype; after it, it is freed, but the root's is kept
+  (_runtime_utils.py, ``_post_forward_reshard``);
+- before its backward likewise; with ``BACKWARD_PRE`` the next unit's is gathered then too, with ``BACKWARD_POST`` when this one's is freed;
+- the gradients of its parameters wait in the graph until all are there and are copied into one flat gradient (the backward of the ``split`` in
+  _flat_param.py, ``_get_unflat_views_aligned``); that is cast to the reduce dtype and reduced into a shard (``_post_backward_hook``);
+- after ``zero_grad`` the shards of the gradients stay until the next forward, since the flat parameters still hold them
+  (_flat_param.py, ``_reset_flat_param_grad_info_if_needed``). So they are there at ``start``.
+
+Without a reduction (``no_sync``) the flat gradient waits whole, and weights that are not freed after forward stay gathered.
+
+Where only adapters take a gradient, they are flat parameters of their own, as PEFT's wrap policy makes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from memcalc.engine.plan import Part, Plan, Shard
+from memcalc.engine.strategies._fsdp import Sharded, Unit
+from memcalc.engine.walk import Reason, Walk
+from memcalc.formulas import fsdp
+from memcalc.specs.job import Job
+from memcalc.tape.span import maximum
+from memcalc.units import DTYPE_BYTES
+
+FLAT, CAST = "gradients/flat gradient", "communication/flat gradient in the reduce dtype"
+LOW, OUTPUT = "communication/shard in the policy's dtype", "communication/reduce-scatter output"
+SOURCE, RUNTIME = "torch/distributed/fsdp/_flat_param.py", "torch/distributed/fsdp/_runtime_utils.py"
+
+
+class Engine(Sharded):
+    """One rank.
+
+    Attributes:
+        sharding: the strategy; over one rank torch itself falls back to NO_SHARD.
+        ahead: whether the unit that runs next is gathered already.
+    """
+
+    def __init__(self, job: Job, plan: Plan) -> None:
+        asked = job.run.sharding
+        alone = isinstance(job.mesh.dp, int) and job.mesh.dp * job.mesh.cp == 1
+        self.sharding = "NO_SHARD" if alone else asked.fsdp_sharding_strategy
+        self.prefetch, self.forward_prefetch = asked.fsdp_backward_prefetch, asked.fsdp_forward_prefetch
+        self.ahead = False
+        super().__init__(job, plan)
+
+    def groups(self) -> list[tuple[Part, ...]]:
+        """Layers; without a wrap policy the root is all."""
+        return [] if self.job.run.sharding.fsdp_auto_wrap_policy == "NO_WRAP" else super().groups()
+
+    def num_ranks(self) -> Any:
+        """Ranks that share a unit: those of one replica under hybrid sharding, one where nothing is sharded."""
+        mesh = self.job.mesh
+        if self.sharding == "NO_SHARD":
+            return 1
+        return (mesh.dp_shard if "HYBRID" in self.sharding else mesh.dp) * mesh.cp
+
+    # ------------------------------------------------------------------ what the strategy does
+    @property
+    def shards(self) -> bool:
+        """Whether weights are shards between uses."""
+        return self.sharding != "NO_SHARD"
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether the policy's dtype is another than the stored one."""
+        return self.plan.width != self.stored_width
+
+    @property
+    def regathers(self) -> bool:
+        """Whether a layer's computing weights are made again for backward."""
+        return self.sharding in ("FULL_SHARD", "HYBRID_SHARD") or (not self.shards and self.is_mixed)
+
+    @property
+    def stays_gathered(self) -> bool:
+        """Whether weights are still gathered from the micro-batch before: without a reduction, those that forward does not free stay."""
+        return self.defers and self.shards and not self.regathers
+
+    # ------------------------------------------------------------------ sizes
+    def flat(self, shards: Iterable[Shard]) -> list[tuple[Any, Shard]]:
+        """The flat parameters that some parameters make, with one of each: one for each dtype, and for what takes a gradient."""
+        kinds: dict[tuple[int, bool], list[Shard]] = {}
+        for s in shards:
+            kinds.setdefault((s.width, s.trainable), []).append(s)
+        return [(fsdp.flat_numel((s.num_params for s in members), width=width, ranks=self.ranks), members[0]) for (width, _), members in kinds.items()]
+
+    def gathered_bytes(self, unit: Unit) -> Any:
+        """A unit's weights as it computes with them, where they are not those that are stored."""
+        return sum(numel * s.width for numel, s in self.flat(unit.shards)) if self.shards or self.is_mixed else 0
+
+    def flat_gradient_bytes(self, unit: Unit) -> Any:
+        """The flat gradient as backward makes it."""
+        return sum(numel * s.width for numel, s in self.flat(unit.trainable))
+
+    def shard_bytes(self, unit: Unit) -> Any:
+        """This rank's shard of the flat parameters."""
+        return sum(numel // self.ranks * self.stored(s) for numel, s in self.flat(unit.shards))
+
+    def gradient_bytes(self, unit: Unit) -> Any:
+        """This rank's shard of the flat gradients."""
+        return sum(numel // self.ranks * self.stored(s) for numel, s in self.flat(unit.trainable))
+
+    def local_plan(self) -> Plan:
+        """The parts of parameters that lie in the first rank's shard."""
+        parts = [replace(part, shards=self._in_shard(self.units[id(part)])) for part in self.plan.parts if id(part) in self.units]
+        rest = next((part for part in self.plan.parts if id(part) not in self.units), None)
+        if rest is not None:
+            parts.append(replace(rest, block=replace(rest.block, path=self.root.path, repeat=1), shards=self._in_shard(self.root)))
+        return replace(self.plan, parts=tuple(parts), settings=replace(self.plan.settings, dtype=self.job.run.dtype))
+
+    def _in_shard(self, unit: Unit) -> tuple[Shard, ...]:
+        found = []
+        for trainable in (True, False):
+            members = [s for s in unit.shards if s.trainable == trainable]
+            end = sum(numel // self.ranks for numel, _ in self.flat(members))
+            starts = fsdp.flat_offsets([s.num_params for s in members], width=self.plan.width)
+            for s, start in zip(members, starts, strict=True):
+                beyond = maximum(start + s.num_params - end, 0)
+                found.append(replace(s, num_params=maximum(s.num_params - beyond, 0), width=self.stored(s)))
+        return tuple(found)
+
+    # ------------------------------------------------------------------ states
+    def resident(self, walk: Walk) -> None:
+        """Shards of weights, of optimizer states, and of the last step's gradients; the buffers, in the policy's dtype."""
+        for unit in self.all_units() if not self.offloads else ():
+            why = Reason("flat_numel / ranks * width", {"ranks": self.ranks, "width": self.stored_width}, f"{SOURCE}, shard")
+            walk.alloc(f"weights/{unit.path}", self.shard_bytes(unit) * unit.repeat, why)
+        buffers = self.job.model.buffer_bytes
+        if self.is_mixed:
+            buffers = buffers * self.plan.width // DTYPE_BYTES["float32"]
+        walk.alloc("buffers", buffers, Reason("rotary frequencies and other buffers of the modules"))
+        if self.job.run.task == "train":
+            self.states(walk)
+            for unit in self.all_units() if not self.offloads else ():
+                self.keep_shard(walk, unit, repeat=unit.repeat)
+
+    def pinned(self, *, trainable: bool) -> list[int]:
+        """Bytes of each pinned tensor: a unit's shard."""
+        whole = self.gradient_bytes if trainable else self.shard_bytes
+        return [whole(unit) for unit in self.all_units() for _ in range(unit.repeat)]
+
+    def accumulated(self, walk: Walk) -> None:
+        """The shards of earlier micro-batches' gradients are those that `resident` has brought; or they wait whole, and weights may be gathered still."""
+        if not self.defers:
+            return
+        self._drop_last_gradients(walk)
+        for unit in self.all_units():
+            why = Reason("flat_numel * width", {"width": self.plan.width}, f"{RUNTIME}, _post_backward_hook without a reduction")
+            walk.alloc(f"gradients/whole {unit.path}", self.flat_gradient_bytes(unit) * unit.repeat, why)
+            if self.stays_gathered:
+                walk.alloc(f"weights/gathered {unit.path}", self.gathered_bytes(unit) * unit.repeat)
+
+    def _drop_last_gradients(self, walk: Walk) -> None:
+        for unit in self.all_units() if not self.offloads else ():
+            walk.free(f"gradients/shards of {unit.path}", self.gradient_bytes(unit) * unit.repeat)
+
+    # ------------------------------------------------------------------ forward
+    def begin_forward(self, walk: Walk) -> None:
+        """The last step's gradients go, if no micro-batch has added to them; the root is gathered."""
+        if self.job.run.task == "train" and not self.accumulating:
+            self._drop_last_gradients(walk)
+        self.ahead = False
+        self._gather_forward(walk, self.root, self.sequence[0] if self.sequence else None)
+
+    def forward(self, walk: Walk, part: Part, i: int) -> None:
+        """A unit is gathered, runs, and is freed."""
+        unit = self.units.get(id(part))
+        if unit is not None:
+            self._gather_forward(walk, unit, self.next_forward(part, i))
+        walk.apply(part.profile.forward)
+        if unit is not None and self.regathers:
+            self.free(walk, unit)
+
+    def _gather_forward(self, walk: Walk, unit: Unit, following: Unit | None) -> None:
+        if self.stays_gathered:
+            return
+        if not self.ahead:
+            self.gather(walk, unit)
+        self.ahead = self.forward_prefetch and following is not None
+        if self.ahead and following is not None:
+            self.gather(walk, following)
+
+    def end_forward(self, walk: Walk) -> None:
+        """The root stays, unless it is a mere copy in another dtype."""
+        if not self.shards:
+            self.free(walk, self.root)
+
+    def gather(self, walk: Walk, unit: Unit) -> None:
+        """A unit's flat parameter, from shards that are cast first, or copied from the host (``pre_unshard``, ``unshard``)."""
+        copied = self.shards and (self.is_mixed or self.offloads)
+        low = sum(numel // self.ranks * s.width for numel, s in self.flat(unit.shards)) if copied else 0
+        walk.alloc(LOW, low, Reason("flat_numel / ranks * width", {"ranks": self.ranks}, f"{SOURCE}, pre_unshard"))
+        if self.is_mixed and self.offloads:
+            walk.touch("communication/shard from the host", self.shard_bytes(unit))
+        why = Reason("flat_numel * width", {"width": self.plan.width}, f"{SOURCE}, _alloc_padded_unsharded_flat_param")
+        walk.alloc(f"weights/gathered {unit.path}", self.gathered_bytes(unit), why)
+        walk.free(LOW, low)
+
+    def free(self, walk: Walk, unit: Unit) -> None:
+        """What `gather` made goes."""
+        walk.free(f"weights/gathered {unit.path}", self.gathered_bytes(unit))
+
+    # ------------------------------------------------------------------ backward
+    def begin_backward(self, walk: Walk) -> None:
+        """The root is there, or made again; the last layer is gathered ahead."""
+        self.ahead = False
+        if not self.shards:
+            self.gather(walk, self.root)
+        if self.prefetch == "BACKWARD_PRE":
+            self._gather_ahead(walk, self.last)
+
+    def _gather_ahead(self, walk: Walk, unit: Unit | None) -> None:
+        self.ahead = unit is not None and self.regathers
+        if unit is not None and self.regathers:
+            self.gather(walk, unit)
+
+    def backward(self, walk: Walk, part: Part, i: int) -> None:
+        """A unit is gathered, unless it was ahead, and the next one ahead; it runs back, is freed, and its gradients are reduced."""
+        unit = self.units.get(id(part))
+        if unit is None:
+            self.run_back(walk, part)
+            return
+        if self.regathers and not self.ahead:
+            self.gather(walk, unit)
+        if self.prefetch == "BACKWARD_PRE":
+            self._gather_ahead(walk, self.following(part, i))
+        self.run_back(walk, part)
+        self._flatten(walk, unit)
+        self.free(walk, unit)
+        if self.prefetch != "BACKWARD_PRE":
+            self.ahead = False
+        if self.prefetch == "BACKWARD_POST":
+            self._gather_ahead(walk, self.following(part, i))
+        self._reduce(walk, unit)
+
+    def end_backward(self, walk: Walk) -> None:
+        """The root's turn, when the table's gradient is there. Gradients on the host were copied there; the card's go only now (``_finalize_params``)."""
+        self._flatten(walk, self.root)
+        self.free(walk, self.root)
+        self._reduce(walk, self.root)
+        if self.offloads and (self.defers or not self.accumulating):
+            for unit in self.all_units():
+                walk.free(f"gradients/shards of {unit.path}", self.gradient_bytes(unit) * unit.repeat)
+
+    def _flatten(self, walk: Walk, unit: Unit) -> None:
+        """The flat gradient appears; where one waits already, it is added to that."""
+        flat = self.flat_gradient_bytes(unit)
+        walk.alloc(FLAT, flat, Reason("flat_numel * width", {"width": self.plan.width}, "backward of torch.split"))
+        self.drop_gradients(walk, unit.trainable)
+        if self.defers:
+            walk.free(f"gradients/whole {unit.path}", flat)
+
+    def _reduce(self, walk: Walk, unit: Unit) -> None:
+        """The flat gradient, cast, is reduced into a shard and cast back; added to one that is there, or on its way to the host."""
+        flats = self.flat(unit.trainable)
+        cast = sum(numel * self.reduced(s) for numel, s in flats if self.reduced(s) != s.width)
+        walk.alloc(CAST, cast, Reason("flat_numel * reduce_dtype", {}, f"{RUNTIME}, _post_backward_hook"))
+        if self.shards:
+            output = sum(numel // self.ranks * self.reduced(s) for numel, s in flats if self.reduced(s) != self.stored(s))
+            walk.alloc(OUTPUT, output, Reason("flat_numel / ranks * reduce_dtype", {"ranks": self.ranks}, f"{RUNTIME}, _get_reduce_scatter_tensors"))
+            self._keep(walk, unit)
+            walk.free(OUTPUT, output)
+            walk.free(CAST, cast)
+            walk.free(FLAT, self.flat_gradient_bytes(unit))
+        else:
+            self._keep_whole(walk, unit, cast)
+
+    def _keep(self, walk: Walk, unit: Unit) -> None:
+        if self.accumulating and not self.defers:
+            walk.touch("gradients/shard of this micro-batch", self.gradient_bytes(unit))
+        else:
+            self.keep_shard(walk, unit)
+
+    def _keep_whole(self, walk: Walk, unit: Unit, cast: Any) -> None:
+        """Unsharded, the flat gradient itself or its last cast stays (``_reduce_grad_no_shard``)."""
+        copied = any(self.reduced(s) != self.stored(s) for s in unit.trainable)
+        widened = any(self.reduced(s) != s.width for s in unit.trainable)
+        if copied:
+            self._keep(walk, unit)
+        walk.free(CAST, cast)
+        if not copied and widened:
+            self._keep(walk, unit)
+        walk.free(FLAT, self.flat_gradient_bytes(unit))
+        if not copied and not widened:
+            self._keep(walk, unit)

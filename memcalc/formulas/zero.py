@@ -85,6 +85,26 @@ def pieces(offset: int, numel: int, *, partition: int) -> Iterator[tuple[int, in
         offset = upto
 
 
+def round_robin_offsets(numels: Sequence[int], *, ranks: int) -> list[int]:
+    """Where each parameter begins in the flat buffer when they are dealt out to the ranks in turn.
+
+    Source: stage_1_and_2.py, ``_round_robin_reorder``.
+
+    Args:
+        numels: elements of each parameter, in order.
+        ranks: to whom.
+
+    >>> round_robin_offsets([4, 5, 6], ranks=2)
+    [0, 10, 4]
+    """
+    offsets, end = [0] * len(numels), 0
+    for first in range(min(ranks, len(numels))):
+        for i in range(first, len(numels), ranks):
+            offsets[i] = end
+            end += numels[i]
+    return offsets
+
+
 def runs_of_owners(parts: Iterable[tuple[int, int]]) -> list[int]:
     """Elements of each stretch of a bucket whose gradients go to one rank.
 
@@ -104,31 +124,32 @@ def runs_of_owners(parts: Iterable[tuple[int, int]]) -> list[int]:
     return merged
 
 
-def reduction_bytes(stretches: Sequence[int], *, bucket: int, width: int, reduce_width: int) -> int:
+def reduction_bytes(stretches: Sequence[int], *, bucket: int, width: int, reduce_width: int, casts: Sequence[int] = ()) -> int:
     """The most that reducing a bucket copies.
 
     Stretches are flattened together until they exceed the bucket size, and cast where gradients are reduced in another dtype. One stretch alone
-    is a view.
+    is a view. What is kept in a wider dtype is cast once more, stretch by stretch, while the reduced copy is there.
 
-    Source: stage_1_and_2.py, ``allreduce_and_scatter`` and ``allreduce_bucket``.
+    Source: stage_1_and_2.py, ``allreduce_and_scatter``, ``allreduce_bucket`` and ``_add_to_grad_partition_buffer``.
 
     Args:
         stretches: elements of each stretch of the bucket that goes to one rank.
         bucket: ``reduce_bucket_size``.
         width: bytes of one gradient.
         reduce_width: bytes of one in the dtype of the reduction.
+        casts: of each stretch, the bytes of its cast for the rank's own partition.
 
     >>> reduction_bytes([4, 6, 5], bucket=8, width=2, reduce_width=2), reduction_bytes([15], bucket=8, width=2, reduce_width=4)
     (20, 60)
     """
-    most, group = 0, list[int]()
-    for stretch in (*stretches, None):
-        if stretch is not None:
-            group.append(stretch)
-        if group and (stretch is None or sum(group) > bucket):
+    most, group, widest = 0, list[int](), 0
+    for i, stretch in enumerate(stretches):
+        group.append(stretch)
+        widest = max(widest, casts[i] if casts else 0)
+        if i == len(stretches) - 1 or sum(group) > bucket:
             copied = sum(group) * width if len(group) > 1 else 0
-            most = max(most, copied + (sum(group) * reduce_width if reduce_width != width else 0))
-            group = []
+            most = max(most, copied + (sum(group) * reduce_width if reduce_width != width else 0) + widest)
+            group, widest = [], 0
     return most
 
 

@@ -79,7 +79,6 @@ class Zero(Part):
     gather_16bit_weights_on_model_save: bool = _stage3("gather_16bit_weights_on_model_save", default=False)
     memory_efficient_linear: bool = True
     round_robin_gradients: bool = False
-    parameter_alignment: bool = False
     zero_hpz_partition_size: Elements = 1
     mics_shard_size: int = -1
 

@@ -28,7 +28,7 @@ PLAIN_TOP = _names(
 PASSED_ON = ("communication_data_type", "gradient_clipping", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps")
 PLAIN_ZERO = _names(
     "allgather_partitions allgather_bucket_size load_from_fp32_weights elastic_checkpoint ignore_unused_parameters legacy_stage1 override_module_apply "
-    "log_trace_cache_warnings enable_sanity_checks pipeline_loading_checkpoint cpu_offload cpu_offload_param cpu_offload_params "
+    "parameter_alignment log_trace_cache_warnings enable_sanity_checks pipeline_loading_checkpoint cpu_offload cpu_offload_param cpu_offload_params "
     "cpu_offload_use_pin_memory stage3_gather_fp16_weights_on_model_save"
 )
 PLAIN_OFFLOAD = frozenset(("nvme_path", "fast_init", "buffer_size", "max_in_cpu", "pipeline", "cpuadam_cores_perc"))

@@ -27,9 +27,9 @@ def choose(job: Job) -> type[Strategy]:
 
         return choose_stage0(config)
     if stage == 1 and config.dtype == "bfloat16" and config.gradient_dtype == "float32" and config.zero.offload_optimizer.device == "none":
-        from memcalc.engine.strategies.deepspeed.bf16 import Bf16Optimizer
+        from memcalc.engine.strategies.deepspeed.bf16 import Bf16Immediate, Bf16Optimizer
 
-        return Bf16Optimizer
+        return Bf16Immediate if config.bf16.immediate_grad_update else Bf16Optimizer
     from memcalc.engine.strategies.deepspeed.zero12 import Stage1, Stage1Cast, Stage2
 
     if stage == 2:

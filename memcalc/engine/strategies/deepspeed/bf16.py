@@ -7,6 +7,8 @@ it arrives) and go after the step; it is reduced in the dtype of the wire; the o
 
 from __future__ import annotations
 
+from typing import Any
+
 from memcalc.engine.plan import Part, Shard
 from memcalc.engine.strategies._marked import free
 from memcalc.engine.strategies.deepspeed.common import Rank
@@ -35,38 +37,33 @@ class Bf16Optimizer(Rank):
         self.master(walk, partition)
         self.optimizer_on_card(walk, [partition])
 
-    @property
-    def immediate(self) -> bool:
-        """Whether each gradient is added as it arrives."""
-        return self.config.bf16.immediate_grad_update
-
-    def accumulated(self, walk: Walk) -> None:
-        """Gradients of earlier micro-batches are zeroed, not freed, where they are added at the end."""
-        if not self.immediate:
-            super().accumulated(walk)
-
-    def gradient(self, walk: Walk, part: Part, i: int, shard: Shard, alive: tuple[Record, ...]) -> None:
-        """It is cast and added, and goes."""
-        if self.immediate:
-            walk.touch("gradients/cast of a gradient", shard.num_params * self.gradient_width)
-            free(walk, alive)
-
     def end_backward(self, walk: Walk) -> None:
         """All gradients are cast and added, one by one; the flat gradient is reduced."""
-        if not self.immediate:
-            walk.touch(
-                "gradients/cast of a gradient",
-                self.largest * self.gradient_width,
-                Reason("largest * width", {"largest": self.largest, "width": self.gradient_width}, "bf16_optimizer.py, _update_hp_grad"),
-            )
+        self.add(walk, self.largest)
         flat = zero.flat_numel(self.num_trainable, ranks=self.ranks)
         cast = flat * self.reduce_width if self.reduce_width != self.gradient_width else 0
-        walk.touch(
-            "buffers/gradient cast for reduction",
-            cast,
-            Reason("flat_numel * width", {"flat_numel": flat, "width": self.reduce_width}, "engine.py, allreduce_bucket"),
-        )
+        why = Reason("flat_numel * width", {"flat_numel": flat, "width": self.reduce_width}, "engine.py, allreduce_bucket")
+        walk.touch("buffers/gradient cast for reduction", cast, why)
+
+    def add(self, walk: Walk, numel: Any) -> None:
+        """A gradient is cast and added to the flat one."""
+        why = Reason("elements * width", {"elements": numel, "width": self.gradient_width}, "bf16_optimizer.py, _update_hp_grad")
+        walk.touch("gradients/cast of a gradient", numel * self.gradient_width, why)
 
     def step(self, walk: Walk) -> None:
         """The partition of the flat gradient is a view; the optimizer's own temporaries."""
         self.optimizer_step(walk, [zero.partition_numel(self.num_trainable, ranks=self.ranks)])
+
+
+class Bf16Immediate(Bf16Optimizer):
+    """Each gradient is added as it arrives, and goes (``immediate_grad_update``)."""
+
+    accumulates_whole = False
+
+    def accumulated(self, walk: Walk) -> None:
+        """Nothing besides the flat gradient."""
+
+    def gradient(self, walk: Walk, part: Part, i: int, shard: Shard, alive: tuple[Record, ...]) -> None:
+        """It is cast and added, and goes."""
+        self.add(walk, shard.num_params)
+        free(walk, alive)

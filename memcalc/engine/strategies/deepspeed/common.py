@@ -25,10 +25,12 @@ class Member(NamedTuple):
 
     Attributes:
         shard: the parameter.
-        offset: where it begins among all trainable parameters laid end to end.
+        position: its place among all trainable ones.
+        offset: where it begins when these are laid end to end.
     """
 
     shard: Shard
+    position: int
     offset: Any
 
     @property
@@ -73,7 +75,7 @@ class Rank(Marked):
     def member(self, part: Part, i: int, shard: Shard) -> Member:
         """A trainable parameter of the i-th repetition of a block."""
         base, index = self._first[id(part)]
-        trainable = [s for s in part.shards if s.trainable]
+        trainable = [s for s in registered(part) if s.trainable]
         position = next(n for n, s in enumerate(trainable) if s is shard)
         found = self.members[base + i * index + position]
         assert found.shard is shard
@@ -111,15 +113,21 @@ class Rank(Marked):
         )
 
 
+def registered(part: Part) -> list[Shard]:
+    """Parameters of a block in the order in which its modules register them: a layer's own norms after the mixer and the network."""
+    return sorted(part.shards, key=lambda s: s.path.count("/") < 3)
+
+
 def members(parts: Sequence[Part]) -> Iterator[Member]:
     """Every trainable parameter in the order of the model, end to end."""
     offset: Any = 0
+    index = 0
     for part in parts:
         for _ in range(part.block.repeat):
-            for shard in part.shards:
+            for shard in registered(part):
                 if shard.trainable:
-                    yield Member(shard, offset)
-                    offset = offset + shard.num_params
+                    yield Member(shard, index, offset)
+                    index, offset = index + 1, offset + shard.num_params
 
 
 def first_members(parts: Sequence[Part]) -> dict[int, tuple[int, int]]:

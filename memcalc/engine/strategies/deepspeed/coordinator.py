@@ -9,20 +9,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 NEVER = -(10**10)
 
 
-@dataclass(eq=False)
 class Param:
     """A parameter that is cut over the ranks.
 
     Attributes:
         index: its place among all, in the order in which they were made (``ds_id``).
         numel: elements.
-        width: bytes of one.
         trainable: whether it takes a gradient.
         persists: small enough to stay whole between its uses.
         status: partitioned, in flight, or whole.
@@ -33,26 +30,25 @@ class Param:
         uses: its places in the order of modules.
     """
 
-    index: int
-    numel: int
-    width: int
-    trainable: bool
-    persists: bool
-    status: str = "partitioned"
-    users: set[str] = field(default_factory=set)
-    bundle: Bundle | None = None
-    copied: bool = False
-    fetched_for: int = NEVER
-    uses: list[int] = field(default_factory=list)
+    __slots__ = ("bundle", "copied", "fetched_for", "index", "numel", "persists", "status", "trainable", "users", "uses")
+
+    def __init__(self, index: int, numel: int, *, trainable: bool, persists: bool) -> None:
+        self.index, self.numel, self.trainable, self.persists = index, numel, trainable, persists
+        self.status = "partitioned"
+        self.users: set[str] = set()
+        self.bundle: Bundle | None = None
+        self.copied = False
+        self.fetched_for = NEVER
+        self.uses: list[int] = []
 
 
-@dataclass(eq=False)
 class Bundle:
     """Parameters that are gathered at once, into one buffer, which lives until each of them has been waited for."""
 
-    params: list[Param]
-    waiting: int
-    arrived: bool = False
+    __slots__ = ("arrived", "params", "waiting")
+
+    def __init__(self, params: list[Param]) -> None:
+        self.params, self.waiting, self.arrived = params, len(params), False
 
 
 class Ledger(Protocol):
@@ -71,8 +67,7 @@ class Ledger(Protocol):
         """A whole parameter goes."""
 
 
-@dataclass
-class Limits:
+class Limits(NamedTuple):
     """The knobs of ``zero_optimization``, in elements."""
 
     prefetch: int
@@ -160,7 +155,7 @@ class Coordinator:
         self.live += sum(p.numel for p in params)
         for group in [[p] for p in params] if self.limits.sequential else [params]:
             self.ledger.gather(group)
-            bundle = Bundle(group, len(group))
+            bundle = Bundle(group)
             for p in group:
                 p.status, p.bundle, p.copied = "in flight", bundle, len(group) > 1
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from memcalc.components import MLP, GatedMLP
@@ -28,12 +27,15 @@ class Call(NamedTuple):
     module: str
 
 
-@dataclass(frozen=True)
-class Timeline:
-    """A block, both ways: stretches, each ended by a gradient that is complete (its record) or by calls, in the order of what happens."""
+Moment = tuple[Span, "Record | None", tuple[Call, ...]]
+"""A stretch, with the gradient that is complete at its end or the calls that happen there."""
 
-    forward: Sequence[tuple[Span, Record | None, tuple[Call, ...]]]
-    backward: Sequence[tuple[Span, Record | None, tuple[Call, ...]]]
+
+class Timeline(NamedTuple):
+    """A block, both ways."""
+
+    forward: Sequence[Moment]
+    backward: Sequence[Moment]
 
 
 def timeline(part: Part) -> Timeline:
@@ -41,7 +43,7 @@ def timeline(part: Part) -> Timeline:
     hidden = frozenset(activations(part.block.module, f"{part.block.path}/"))
     skipped = part.block.path if part.block.role == "head" else None
     forward = [(span, *_read(mark, hidden, skipped)) for span, mark in part.profile.forward_steps]
-    return Timeline(forward, [(span, *_read(mark, hidden, skipped)) for span, mark in _reordered(part.profile.backward_steps)])
+    return Timeline(forward, [(span, *_read(mark, hidden, skipped)) for span, mark in _stopped(part.profile.backward_steps)])
 
 
 def activations(module: Component, prefix: str) -> Iterator[str]:
@@ -69,28 +71,11 @@ def _read(mark: Record | None, hidden: frozenset[str], skipped: str | None) -> t
     return None, tuple(calls)
 
 
-def _reordered(steps: Sequence[tuple[Span, Record | None]]) -> Sequence[tuple[Span, Record | None]]:
-    """Recomputation starts when a saved tensor is first asked for, after the modules that run back first have been entered.
-
-    It stops inside the last module that saves one, which is not left, then (torch/utils/checkpoint.py, ``_StopRecomputationError``).
-    """
+def _stopped(steps: Sequence[tuple[Span, Record | None]]) -> Sequence[tuple[Span, Record | None]]:
+    """Recomputation stops inside the last module that saves something, which is not left, then (torch/utils/checkpoint.py, early stop)."""
     kinds = [mark.path.partition("/")[0] if mark is not None else "" for _, mark in steps]
-    if "enter" not in kinds:
-        return steps
-    begin = next(i for i, kind in enumerate(kinds) if kind not in ("enter", "leave"))
-    last = max(i for i, kind in enumerate(kinds) if kind == "enter")
-    again = [(span, mark if i <= last else None) for i, (span, mark) in enumerate(steps[:begin])]
-    rest = list(steps[begin:])
-    first = [(Span(), mark) for span, mark in rest[: _leading(rest)]]
-    return [*first, *again, *((span, None if i < len(first) else mark) for i, (span, mark) in enumerate(rest))]
-
-
-def _leading(steps: Sequence[tuple[Span, Record | None]]) -> int:
-    """How many modules are entered before anything else happens."""
-    for i, (_, mark) in enumerate(steps):
-        if mark is None or not mark.path.startswith("enter backward/"):
-            return i
-    return len(steps)
+    last = max((i for i, kind in enumerate(kinds) if kind == "enter"), default=len(kinds))
+    return [(span, None if i > last and kinds[i] == "leave" else mark) for i, (span, mark) in enumerate(steps)]
 
 
 def parameters_of(part: Part, line: Timeline) -> dict[str, list[str]]:

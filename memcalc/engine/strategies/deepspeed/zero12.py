@@ -12,19 +12,19 @@ How memory moves in a step (zero/stage_1_and_2.py, ``DeepSpeedZeroOptimizer``):
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Any
 
 from memcalc.engine.plan import Part, Plan, Shard
+from memcalc.engine.result import Term
 from memcalc.engine.strategies._marked import free
 from memcalc.engine.strategies.deepspeed.common import BUCKET, PARTITION, Member, Rank, each
+from memcalc.engine.strategies.deepspeed.layout import Layout
 from memcalc.engine.walk import Reason, Walk
 from memcalc.formulas import zero
 from memcalc.specs.job import Job
 from memcalc.tape.tensor import Record
 
 
-@dataclass
 class Bucket:
     """What waits to be reduced.
 
@@ -34,9 +34,10 @@ class Bucket:
         apart: its only gradient is too large for the buffer and has stayed where it was.
     """
 
-    members: list[Member] = field(default_factory=list)
-    numel: int = 0
-    apart: bool = False
+    def __init__(self) -> None:
+        self.members: list[Member] = []
+        self.numel = 0
+        self.apart = False
 
 
 class Stage12(Rank):
@@ -46,24 +47,21 @@ class Stage12(Rank):
 
     def __init__(self, job: Job, plan: Plan) -> None:
         super().__init__(job, plan)
-        self.partition = zero.partition_numel(self.num_trainable, ranks=self.ranks)
-        self.touched = each(self.ranks, self._touched)
+        self.layout = Layout(self.members, rank=self.rank, round_robin=self.zero.round_robin_gradients)
+        self.partition = each(self.ranks, self.layout.partition)
+        self.touched = each(self.ranks, self.layout.touched)
         self.offloads = self.zero.offload_optimizer.device != "none"
         self.contiguous = self.zero.contiguous_gradients or self.offloads
         self.in_hooks = self.partitions_gradients or self.zero.overlaps
         self.bucket = Bucket()
         self.bucket_ready = False
         self.kept: Any = 0
-        self.leftover: list[Member] = []
+        self.leftover: list[tuple[Member, Any]] = []
 
     # ------------------------------------------------------------------ sizes
-    def _touched(self, ranks: int) -> int:
-        partition = zero.partition_numel(self.num_trainable, ranks=ranks)
-        return int(zero.touched_numel(((m.offset, m.numel) for m in self.members), partition=partition, rank=self.rank % ranks))
-
     def is_own(self, member: Member) -> Any:
         """Whether a parameter reaches into this rank's partition, as 0 or 1."""
-        return zero.is_touched(member.offset, member.numel, partition=self.partition, rank=self.rank)
+        return each(self.ranks, lambda ranks: self.layout.is_own(member, ranks))
 
     @property
     def widens(self) -> bool:
@@ -165,49 +163,35 @@ class Stage12(Rank):
             self.after_reduction(walk, bucket, member)
 
     def copy_for_reduction(self, walk: Walk, bucket: Bucket) -> None:
-        """What the reduction itself allocates."""
-        if not self.contiguous:
-            copied = bucket.numel * self.buffer_width if len(bucket.members) > 1 else 0
-            copied += bucket.numel * self.reduce_width if self.reduce_width != self.buffer_width else 0
-        elif not self.zero.reduce_scatter:
-            copied = bucket.numel * self.reduce_width if self.reduce_width != self.buffer_width else 0
-        else:
-            copied = each(self.ranks, lambda ranks: self._scattered(bucket, ranks))
-        walk.touch("buffers/bucket flattened for reduction", copied, Reason("elements of the bucket * width", {}, "zero/stage_1_and_2.py, allreduce_bucket"))
+        """What the reduction itself allocates; where the partition's gradient is wider, it is born before, and each piece of it is cast."""
         if self.widens:
-            self.widen(walk, bucket)
+            for member in bucket.members:
+                self.bring_partition(walk, member)
+        copied = each(self.ranks, lambda ranks: self._copied(bucket, ranks))
+        walk.touch("buffers/bucket flattened for reduction", copied, Reason("elements of the bucket * width", {}, "zero/stage_1_and_2.py, allreduce_bucket"))
 
-    def _scattered(self, bucket: Bucket, ranks: int) -> int:
-        partition = zero.partition_numel(self.num_trainable, ranks=ranks)
-        parts = [piece for m in bucket.members for piece in zero.pieces(m.offset, m.numel, partition=partition)]
-        stretches = [numel for _, numel in parts] if self.widens and self.owns_any(parts, ranks) else zero.runs_of_owners(parts)
-        return zero.reduction_bytes(stretches, bucket=self.zero.reduce_bucket_size, width=self.buffer_width, reduce_width=self.reduce_width)
+    def _copied(self, bucket: Bucket, ranks: int) -> int:
+        parts = self.layout.pieces(bucket.members, ranks)
+        casts = [numel * self._cast_width if owner == self.rank % ranks else 0 for owner, numel in parts]
+        if self.contiguous and self.zero.reduce_scatter:
+            stretches = [numel for _, numel in parts] if any(casts) else zero.runs_of_owners(parts)
+            size = self.zero.reduce_bucket_size
+            return zero.reduction_bytes(stretches, bucket=size, width=self.buffer_width, reduce_width=self.reduce_width, casts=casts if any(casts) else ())
+        flattened = bucket.numel * self.buffer_width if not self.contiguous and len(bucket.members) > 1 else 0
+        cast = bucket.numel * self.reduce_width if self.reduce_width != self.buffer_width else 0
+        return flattened + cast + max(casts, default=0)
 
-    def owns_any(self, parts: list[tuple[int, int]], ranks: int) -> bool:
-        """Whether a piece of the bucket is this rank's: such pieces are not merged with their neighbours."""
-        return any(owner == self.rank % ranks for owner, _ in parts)
-
-    def widen(self, walk: Walk, bucket: Bucket) -> None:
-        """Reduced gradients of the own partition are added to its fp32 gradient, which the first of them brings."""
-        for member in bucket.members:
-            self.bring_partition(walk, member)
-            own = each(self.ranks, lambda ranks, m=member: self._own_part(m, ranks))  # type: ignore[misc]
-            walk.touch(
-                "gradients/cast of a reduced gradient",
-                own * self.gradient_width,
-                Reason("elements * width", {}, "zero/stage_1_and_2.py, _add_to_grad_partition_buffer"),
-            )
-
-    def _own_part(self, member: Member, ranks: int) -> int:
-        partition = zero.partition_numel(self.num_trainable, ranks=ranks)
-        return sum(n for owner, n in zero.pieces(member.offset, member.numel, partition=partition) if owner == self.rank % ranks)
+    @property
+    def _cast_width(self) -> int:
+        """Bytes of one element that is cast for the partition."""
+        return self.gradient_width if self.widens and self.reduce_width != self.gradient_width else 0
 
     def bring_partition(self, walk: Walk, member: Member) -> None:
         """The tensor that keeps the partition's gradient is born with the first parameter that reaches into it."""
         born = self.is_own(member) * (1 - self.kept)
         self.kept = self.kept + born
         numel, width = (self.partition, self.gradient_width) if self.widens else (self.touched, self.width)
-        if self.widens and self.job.run.grad_accum > 1:
+        if self.widens and self.partitions_gradients and self.job.run.grad_accum > 1:
             return
         walk.alloc(
             PARTITION,
@@ -217,24 +201,20 @@ class Stage12(Rank):
 
     def after_reduction(self, walk: Walk, bucket: Bucket, member: Member) -> None:
         """A reduced gradient is kept, or goes."""
-        still_there = bucket.apart or not self.contiguous
         if self.offloads:
             self.to_host(walk, member)
         elif self.contiguous and not self.widens:
             self.bring_partition(walk, member)
-        if not still_there:
+        if self.contiguous and not bucket.apart:
             return
-        if self.contiguous and self.partitions_gradients:
-            walk.free(member.gradient, member.numel * self.buffer_width)
-        elif self.partitions_gradients:
-            walk.free(member.gradient, (1 - self.is_own(member)) * member.numel * self.buffer_width)
-            self.leftover.append(member)
-        else:
-            self.leftover.append(member)
+        own, others = self.is_own(member), 1 - self.is_own(member)
+        gone = others * self.partitions_gradients + own * self.contiguous
+        walk.free(member.gradient, gone * member.numel * self.buffer_width)
+        self.leftover.append((member, 1 - gone))
 
     def to_host(self, walk: Walk, member: Member) -> None:
         """A gradient's own part: its norm in fp64, and its fp32 copy that goes to the host (``async_inplace_copy_grad_to_fp32_buffer_from_gpu``)."""
-        own = each(self.ranks, lambda ranks: self._own_part(member, ranks))
+        own = each(self.ranks, lambda ranks: self.layout.own_numel(member, ranks))
         walk.touch("gradients/norm in fp64", own * zero.NORM_BYTES, Reason("elements * 8", {}, "zero/stage_1_and_2.py, set_norm_for_param_grad_in_gpu"))
 
     def end_backward(self, walk: Walk) -> None:
@@ -243,30 +223,35 @@ class Stage12(Rank):
             for member in self.members:
                 self.put(walk, member)
         self.reduce(walk)
-        walk.free(BUCKET, self.bucket_bytes if self.bucket_ready else 0)
-        self.bucket_ready = False
-        for member in self.leftover:
-            own = self.is_own(member) if not self.contiguous else 0
-            walk.free(member.gradient, (own if self.partitions_gradients else 1) * member.numel * self.buffer_width)
-            walk.alloc(PARTITION, own * member.numel * self.buffer_width)
-        self.leftover = []
+        self.close_bucket(walk)
         if self.job.run.grad_accum > 1 and self.partitions_gradients and not self.widens and not self.offloads:
             walk.free(PARTITION, self.touched * self.width)
+
+    def close_bucket(self, walk: Walk) -> None:
+        """The bucket goes, and what has stayed where it was; without a bucket, of that the own part is the partition's gradient."""
+        walk.free(BUCKET, self.bucket_bytes if self.bucket_ready else 0)
+        self.bucket_ready = False
+        for member, left in self.leftover:
+            walk.free(member.gradient, left * member.numel * self.buffer_width)
+            if not self.contiguous and not self.widens:
+                walk.alloc(PARTITION, self.is_own(member) * member.numel * self.buffer_width)
+        self.leftover = []
 
     # ------------------------------------------------------------------ step
     def step(self, walk: Walk) -> None:
         """Norms, the flat gradient in fp32, the optimizer."""
         if self.offloads:
             return
-        largest = each(self.ranks, lambda ranks: max((self._own_part(m, ranks) for m in self.members), default=0))
+        largest = each(self.ranks, self.layout.largest_own)
         norms = largest * zero.NORM_BYTES if self.zero.compute_grad_norm else 0
         walk.touch("gradients/norm in fp64", norms, Reason("largest * 8", {"largest": largest}, "zero/stage_1_and_2.py, get_grad_norm_direct"))
         flat = "gradients/flat gradient of the partition"
         if self.widens:
+            self.close_bucket(walk)
             self.optimizer_step(walk, [self.partition])
             walk.free(PARTITION, self.partition * self.gradient_width)
             return
-        copied = each(self.ranks, self._flattened)
+        copied = each(self.ranks, self.layout.flattened)
         walk.alloc(flat, copied * self.width, Reason("partition * width", {"partition": self.partition, "width": self.width}, "zero/stage_1_and_2.py, step"))
         cast = self.partition * self.master_width if self.master_width != self.width else 0
         walk.alloc(
@@ -277,11 +262,12 @@ class Stage12(Rank):
         walk.free(PARTITION, self.touched * self.width)
         self.optimizer_step(walk, [self.partition])
 
-    def _flattened(self, ranks: int) -> int:
-        """Elements of the flat copy; a single tensor that fills the partition is a view."""
-        partition = zero.partition_numel(self.num_trainable, ranks=ranks)
-        touching = sum(1 for m in self.members if zero.is_touched(m.offset, m.numel, partition=partition, rank=self.rank % ranks))
-        return partition if touching > 1 or ranks == 1 else 0
+    # ------------------------------------------------------------------ outside the card
+    def host(self) -> tuple[Term, ...]:
+        """What offload keeps on the host."""
+        from memcalc.engine.strategies.deepspeed.host import stage12_terms
+
+        return stage12_terms(self)
 
 
 class Stage2(Stage12):
@@ -337,3 +323,9 @@ class Stage1Cast(Stage1):
             walk.alloc(member.gradient, cast)
         if self.in_hooks:
             self.put(walk, member)
+
+    def end_backward(self, walk: Walk) -> None:
+        """Accumulated gradients are views of the bucket, or have stayed where they were: both live until the step lets go of them."""
+        for member in self.members if not self.in_hooks else ():
+            self.put(walk, member)
+        self.reduce(walk)

@@ -1,0 +1,206 @@
+"""Stage 3's whole parameters: what the coordinator decides, in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from memcalc.engine.plan import Part, Plan
+from memcalc.engine.strategies.deepspeed.common import Rank, registered
+from memcalc.engine.strategies.deepspeed.coordinator import Coordinator, Limits, Param
+from memcalc.engine.strategies.deepspeed.modules import NAMELESS, Call, Moment, parameters_of, timeline
+from memcalc.engine.walk import Reason, Walk
+from memcalc.formulas import zero
+from memcalc.specs.job import Job
+
+GATHERED = "weights/gathered"
+BUFFER = "buffers/all-gather"
+SECONDARY = "weights/secondary shards"
+PERSISTENT = "weights/kept whole"
+
+
+class Gathering(Rank):
+    """A rank whose parameters are whole only around their uses.
+
+    Several that are gathered at once pass through a buffer that is larger than they are by padding and lives until the last of them is used, so
+    that what is gathered ahead may be there twice.
+
+    Attributes:
+        lines: of each part, what happens in it.
+        params: every parameter of every repetition, in the order in which modules register them.
+        users: of each part, repetition and module: the parameters that it uses.
+        secondary: parameters of which ZeRO++ keeps a shard among the ranks of a node.
+    """
+
+    marks = "modules"
+
+    def __init__(self, job: Job, plan: Plan) -> None:
+        super().__init__(job, plan)
+        if self.zero.mics_shard_size > 0:
+            self.ranks = self.zero.mics_shard_size
+        self.gathers: Any = (self.ranks > 1) * 1
+        self.lines = {id(part): timeline(part) for part in plan.parts}
+        self.params: list[Param] = []
+        self.users: dict[tuple[int, int, str], list[Param]] = {}
+        self._make_params()
+        knobs = self.zero
+        limits = Limits(knobs.prefetch_bucket_size, knobs.max_live_parameters, knobs.max_reuse_distance, sequential=knobs.allgather_sequential)
+        self.coordinator = Coordinator(list(self._order()), limits=limits, ledger=self)
+        self.secondary: set[Param] = set()
+        self.views: dict[str, Any] = {}
+        self.walk = Walk()
+
+    # ------------------------------------------------------------------ who uses what
+    def _make_params(self) -> None:
+        kept = 0
+        for part in self.plan.parts:
+            owners = parameters_of(part, self.lines[id(part)])
+            for i in range(part.block.repeat):
+                made: dict[str, Param] = {}
+                for shard in registered(part):
+                    small = shard.num_params <= self.zero.param_persistence_threshold and kept + shard.num_params <= self.zero.model_persistence_threshold
+                    kept += shard.num_params if small else 0
+                    made[shard.path] = Param(len(self.params), shard.num_params, trainable=shard.trainable, persists=small)
+                    self.params.append(made[shard.path])
+                for module, paths in owners.items():
+                    self.users[id(part), i, module] = [made[path] for path in paths]
+            if part.block.role == "head" and self.job.model.tied and owners:
+                self.users[id(part), 0, max(owners, key=len)].append(self.params[0])
+
+    def _order(self) -> Iterator[Sequence[Param]]:
+        """The parameters of each module call of a pass: the model and its body are entered first, rotary angles after the embedding."""
+        yield from ((), ())
+        for part in self.plan.parts:
+            for i in range(part.block.repeat):
+                yield from self._entered(part, i, self.lines[id(part)].forward)
+            if part.block.role == "embedding":
+                yield ()
+        yield ()
+        for part in reversed(self.plan.parts):
+            if part.block.role == "norm":
+                yield ()
+            for i in reversed(range(part.block.repeat)):
+                yield from self._entered(part, i, self.lines[id(part)].backward)
+
+    def _entered(self, part: Part, i: int, moments: Sequence[Moment]) -> Iterator[Sequence[Param]]:
+        for _, _, calls in moments:
+            for call in calls:
+                if call.kind.startswith("enter"):
+                    yield self.users.get((id(part), i, call.module), ())
+
+    # ------------------------------------------------------------------ between steps
+    def resident(self, walk: Walk) -> None:
+        """Shards of the weights, and small parameters whole besides."""
+        for part in self.plan.parts if self.zero.offload_param.device == "none" else ():
+            numel = sum(zero.shard_numel(s.num_params, ranks=self.ranks) for s in part.shards) * part.block.repeat
+            if part.shards:
+                inputs = {"numel": numel, "ranks": self.ranks, "width": self.width}
+                why = Reason("sum of ceil(num_params / ranks) * width", inputs, "zero/partition_parameters.py, _partition_param")
+                walk.alloc(f"weights/{part.block.path}", numel * self.width, why)
+        self.keep_small(walk)
+        walk.alloc("buffers", self.job.model.buffer_bytes, Reason("rotary frequencies and other buffers of the modules"))
+        if self.job.run.task == "train":
+            self.states(walk)
+
+    def keep_small(self, walk: Walk) -> None:
+        """Small parameters are gathered at the end of the step, and stay whole until the next one."""
+        inputs = {"threshold": self.zero.param_persistence_threshold, "width": self.width}
+        walk.alloc(PERSISTENT, self.small_bytes, Reason("sum of num_params * width over small parameters", inputs, "zero/stage3.py, persistent_parameters"))
+
+    @property
+    def small_bytes(self) -> Any:
+        """Of small parameters, whole."""
+        return self.gathers * sum(self._padded(p) for p in self.params if p.persists) * self.width
+
+    def _padded(self, p: Param) -> Any:
+        """Elements of what a parameter is gathered into; from the shards of a node's ranks where those are there."""
+        return zero.gathered_numel(p.numel, ranks=self.zero.zero_hpz_partition_size if p in self.secondary else self.ranks)
+
+    # ------------------------------------------------------------------ what the coordinator tells
+    def gather(self, params: Sequence[Param]) -> None:
+        """A buffer for parameters that are gathered; from the host, their shards first."""
+        if self.zero.offload_param.device != "none":
+            shards = sum(zero.shard_numel(p.numel, ranks=self.ranks) for p in params) * self.width
+            self.walk.touch("buffers/shards from the host", shards, Reason("sum of ceil(num_params / ranks) * width", {"width": self.width}))
+        path = GATHERED if len(params) == 1 else BUFFER
+        why = Reason("sum of padded num_params * width", {"width": self.width}, "zero/partition_parameters.py, all_gather_coalesced")
+        self.walk.alloc(path, self.gathers * sum(self._padded(p) for p in params) * self.width, why)
+
+    def copy_out(self, params: Sequence[Param]) -> None:
+        """Parameters that were gathered together are copied out of their buffer."""
+        why = Reason("sum of num_params * width", {"width": self.width}, "zero/partition_parameters.py, AllGatherCoalescedHandle.wait")
+        self.walk.alloc(GATHERED, self.gathers * sum(p.numel for p in params) * self.width, why)
+
+    def drop_buffer(self, params: Sequence[Param]) -> None:
+        """Their buffer goes."""
+        self.walk.free(BUFFER, self.gathers * sum(self._padded(p) for p in params) * self.width)
+
+    def release(self, param: Param) -> None:
+        """A whole parameter goes; with ZeRO++ a shard among the ranks of a node is kept of it, the first time."""
+        numel = param.numel if param.copied else self._padded(param)
+        self.keep_secondary(self.walk, param)
+        self.walk.free(GATHERED, self.gathers * numel * self.width)
+
+    def keep_secondary(self, walk: Walk, param: Param) -> None:
+        """A shard among the ranks of a node, until the step ends."""
+        size = self.zero.zero_hpz_partition_size
+        if size > 1 and param not in self.secondary:
+            why = Reason("padded num_params / zero_hpz_partition_size * width", {"ranks": size}, "zero/partition_parameters.py, _partition_param_sec")
+            walk.alloc(SECONDARY, zero.gathered_numel(param.numel, ranks=self.ranks) // size * self.width, why)
+            self.secondary.add(param)
+
+    def cut_small(self, walk: Walk) -> None:
+        """Small parameters are cut at the begin of the step."""
+        small = [p for p in self.params if p.persists]
+        held = self.small_bytes
+        for p in small:
+            self.keep_secondary(walk, p)
+        walk.free(PERSISTENT, held)
+
+    # ------------------------------------------------------------------ around blocks
+    def begin_forward(self, walk: Walk) -> None:
+        """A pass begins: the model and its body are entered."""
+        self.walk = walk
+        self.coordinator.begin()
+        for p in self.params:
+            if p.persists:
+                p.status = "whole"
+        self._nameless(2)
+
+    def forward(self, walk: Walk, part: Part, i: int) -> None:
+        """One repetition of a block, module by module."""
+        for span, _, calls in self.lines[id(part)].forward:
+            walk.apply(span)
+            for call in calls:
+                self._act(part, i, call)
+        if part.block.role == "embedding":
+            self._nameless(1)
+
+    def begin_backward(self, walk: Walk) -> None:
+        """The model runs back."""
+        self._nameless(1)
+
+    def backward(self, walk: Walk, part: Part, i: int) -> None:
+        """One repetition of a block runs back, module by module."""
+        if part.block.role == "norm" and i == 0:
+            self._nameless(1)
+        place = part.block.repeat - 1 - i
+        for span, mark, calls in self.lines[id(part)].backward:
+            walk.apply(span)
+            for call in calls:
+                self._act(part, place, call, running_back=True)
+            if mark is not None:
+                self.at(walk, part, place, mark)
+
+    def _nameless(self, times: int) -> None:
+        for _ in range(times):
+            self.coordinator.fetch(NAMELESS, ())
+
+    def _act(self, part: Part, i: int, call: Call, *, running_back: bool = False) -> None:
+        kind, _, back = call.kind.partition(" ")
+        params = self.users.get((id(part), i, call.module), [])
+        name = f"{part.block.path} {i} {call.module}" if call.module else NAMELESS
+        if kind == "enter":
+            self.coordinator.fetch(name, params, backward=bool(back and params), recompute=running_back and not back)
+        else:
+            self.coordinator.release(name, params, backward=bool(back))

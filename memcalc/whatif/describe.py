@@ -83,8 +83,7 @@ def describe(name: str) -> Description:
 
 def parameter_tree(spec: ModelSpec) -> Part:
     """All parameters, equal layers put together."""
-    blocks = list(_together(spec))
-    parts = tuple(_part(path, block.module, path, count) for path, block, count in blocks)
+    parts = tuple(part for block, count in _together(spec) if (part := _part(block, count)).num_params)
     return Part(spec.name, "", sum(part.num_params for part in parts), parts=parts)
 
 
@@ -100,26 +99,21 @@ def layer_kinds(spec: ModelSpec) -> tuple[LayerKind, ...]:
 
 
 # ---------------------------------------------------------------------- inside
-def _together(spec: ModelSpec) -> Iterator[tuple[str, Block, int]]:
+def _together(spec: ModelSpec) -> Iterator[tuple[Block, int]]:
     """Blocks with their number of repetitions; those of equal make under one path are one."""
     counts: dict[tuple[str, str], tuple[Block, int]] = {}
     for block in spec.blocks:
         key = (block.path, _signature(block.module))
-        counts[key] = (counts.get(key, (block, 0))[0], counts.get(key, (block, 0))[1] + block.repeat)
-    for (path, _), (block, count) in counts.items():
-        yield path, block, count
+        first, count = counts.get(key, (block, 0))
+        counts[key] = (first, count + block.repeat)
+    yield from counts.values()
 
 
-def _part(name: str, module: Component, path: str, repeat: int) -> Part:
-    own: dict[str, Any] = {}
-    for weight in module.own_weights():
-        _hang(own, weight.name.split("/"), tuple(int(axis.size) for axis in weight.shape), weight.num_params * repeat)
-    parts = [*_hung(own, path)]
-    for child, below in module.children():
-        part = _part(child, below, f"{path}/{child}", repeat)
-        if part.num_params:
-            parts.append(part)
-    return Part(name, path, module.num_params * repeat, repeat=repeat, parts=tuple(parts))
+def _part(block: Block, repeat: int) -> Part:
+    tree: dict[str, Any] = {}
+    for path, weight in block.module.weights():
+        _hang(tree, path.split("/"), tuple(int(axis.size) for axis in weight.shape), weight.num_params * repeat)
+    return Part(block.path, block.path, block.module.num_params * repeat, repeat=repeat, parts=tuple(_hung(tree, block.path)))
 
 
 def _hang(tree: dict[str, Any], names: list[str], shape: tuple[int, ...], num_params: int) -> None:

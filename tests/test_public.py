@@ -1,0 +1,52 @@
+"""The public door: what is offered, and that it opens at once."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import memcalc
+
+
+def test_importing_memcalc_imports_nothing_of_it() -> None:
+    code = "import sys; import memcalc; print(*(m for m in sys.modules if m.startswith(('memcalc.', 'pydantic', 'typer', 'yaml'))))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == ""
+
+
+def test_everything_that_is_offered_can_be_had() -> None:
+    assert memcalc.__all__ == sorted(memcalc.__all__, key=lambda name: (name[0].islower(), name))
+    assert dir(memcalc) == sorted(memcalc.__all__)
+    for name in memcalc.__all__:
+        assert getattr(memcalc, name).__doc__, name
+    with pytest.raises(AttributeError, match="nothing"):
+        memcalc.nothing  # noqa: B018
+
+
+def test_an_estimate_from_python_is_the_one_that_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "run.yaml"
+    path.write_text("model: llama-7b\nseq_len: 512\nsharding: {tp: 2}\n")
+    answers = [
+        memcalc.estimate("llama-7b", tp=2, seq_len=512),
+        memcalc.estimate({"model": "llama-7b", "seq_len": 512, "sharding": {"tp": 2}}),
+        memcalc.estimate(path),
+        memcalc.estimate(model="llama-7b", seq_len=512, tp=2),
+        memcalc.estimate(memcalc.Run(model="llama-7b", seq_len=512, sharding=memcalc.ShardingSpec(tp=2))),
+    ]
+    assert isinstance(answers[0], memcalc.Estimate)
+    assert len({answer.peak.allocated_bytes for answer in answers}) == 1
+    assert answers[0].model.total_params == 6738415616
+
+
+def test_a_mistake_is_an_input_error() -> None:
+    with pytest.raises(memcalc.InputError, match="accepted: a whole number"):
+        memcalc.estimate("llama-7b", tp=0)
+    with pytest.raises(memcalc.UnknownNameError, match="did you mean llama-7b"):
+        memcalc.estimate("lama-7b")
+
+
+def test_comparison_is_offered() -> None:
+    found = memcalc.compare({"one": "llama-7b", "two": {"model": "llama-7b", "sharding": {"tp": 2}}}, seq_len=256)
+    assert found.difference_bytes(1) < 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from memcalc.components.norm import LayerNorm, RMSNorm
 from memcalc.dataclass import dataclass
 from memcalc.specs.model import Component
@@ -23,6 +25,9 @@ class DecoderLayer(Component):
         dropout: on what each branch adds.
         scaled: what each branch adds is multiplied by a constant (Granite).
         residual_from_norm: the branches are added to what the norms before them gave (BLOOM's option).
+        holds: what its code has variables of their own for to its end: the mixer's output (GPT-2), or what it reads, too (StableLM).
+        inlined: its code runs the network's two linear layers itself, so that their input goes before their output is there (OPT).
+        returns_probabilities: the model holds those of eager attention until the next layer is through (BLOOM, GPT-Neo, Falcon, MPT).
     """
 
     input_layernorm: Norm | None
@@ -34,6 +39,9 @@ class DecoderLayer(Component):
     dropout: float = 0.0
     scaled: bool = False
     residual_from_norm: bool = False
+    holds: Literal["nothing", "mixed", "normed and mixed"] = "nothing"
+    inlined: bool = False
+    returns_probabilities: bool = False
 
 
 @dataclass(frozen=True)

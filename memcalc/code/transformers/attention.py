@@ -52,7 +52,7 @@ def attend(ctx: Context, m: Attention, query: Tensor, key: Tensor, value: Tensor
     mask = ctx.shared.get(mask_name(m.window, causal=m.causal))
     if ctx.settings.attention == "eager":
         return eager(ctx, m, query, key, value, mask=mask)
-    bias = None if mask is None else ctx.tape.new((ctx.batch, *mask.shape), query.dtype, "mask")
+    bias = None if mask is None else ctx.tape.new((ctx.batch, *mask.shape), ctx.settings.autocast or query.dtype, "mask")
     if mask is not None or m.head_dim > MAX_SHARED_HEAD_DIM:
         key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
     out = F.scaled_dot_product_attention(query, key, value, mask=bias)
@@ -87,7 +87,7 @@ def score(ctx: Context, m: Attention, query: Tensor, key: Tensor, *, scaled: boo
     is_joined = puts_heads_first(m.rotary)
     query, key = (
         stack_sequences(ctx, query, "query in order", is_stacked=is_joined),
-        stack_sequences(ctx, key, "key in order", is_stacked=is_joined or is_repeated(m)),
+        stack_sequences(ctx, key, "key in order", is_stacked=is_joined or is_repeated(ctx, m)),
     )
     scores = F.matmul(query, key, shape, "scores")
     return F.scale(scores, "scaled scores") if scaled else scores
@@ -95,7 +95,7 @@ def score(ctx: Context, m: Attention, query: Tensor, key: Tensor, *, scaled: boo
 
 def combine(ctx: Context, m: Attention, probabilities: Tensor, value: Tensor, shape: Shape) -> Tensor:
     """Values weighted by probabilities, copied so that tokens stand before heads again."""
-    out = F.matmul(probabilities, stack_sequences(ctx, value, "value in order", is_stacked=is_repeated(m)), shape, "attention output")
+    out = F.matmul(probabilities, stack_sequences(ctx, value, "value in order", is_stacked=is_repeated(ctx, m)), shape, "attention output")
     return F.clone(out, "attention output in order")
 
 
@@ -104,14 +104,17 @@ def stack_sequences(ctx: Context, x: Tensor, name: str, *, is_stacked: bool) -> 
 
     That is a copy where heads of one sequence do not lie right behind each other in memory and there are several sequences; an array of
     batch sizes counts as several.
+
+    Args:
+        is_stacked: they do lie so.
     """
     is_single = isinstance(ctx.batch.size, int) and ctx.batch.size == 1
     return x if is_stacked or is_single else F.clone(x, name)
 
 
-def is_repeated(m: Attention) -> bool:
-    """Whether `repeat_kv` copies."""
-    return 1 < m.num_kv_heads < m.num_heads
+def is_repeated(ctx: Context, m: Attention) -> bool:
+    """Whether keys and values are fresh copies, by `repeat_kv` or in the cache."""
+    return 1 < m.num_kv_heads < m.num_heads or not (ctx.settings.training or m.num_kv_heads == 1)
 
 
 def repeat_kv(x: Tensor, heads: Axis) -> Tensor:

@@ -35,11 +35,13 @@ def written_out(ctx: Context, query: Tensor, key: Tensor, value: Tensor, *, mask
     shape = (ctx.batch, heads, query.shape[2], Axis("keys", key.shape[2].size))
     scores = F.matmul(left, right, shape, "scores")
     del left, right
-    probabilities = F.softmax(F.add(scores, mask, "masked scores"), name="probabilities")
+    scores = F.add(scores, mask, "masked scores")
+    probabilities = F.softmax(scores, name="probabilities")
     del scores
     with ctx.tape.no_grad():
         returned = F.cast(probabilities, dtype, "probabilities in the dtype of the model")
     out = F.matmul(probabilities, stack_sequences(ctx, repeat_kv(wide[2], heads), "value in order", is_stacked=False), query.shape, "attention output in fp32")
+    del probabilities
     out = F.cast(out, dtype, "attention output")
     del returned, scaled, wide
     return out

@@ -52,6 +52,6 @@ def masked_head(ctx: Context, m: MaskedHead, x: Tensor) -> Tensor:
         return logits
     ctx.shared["logits"] = logits
     labels = Tensor(ctx.tape, (ctx.batch, ctx.seq), "int64", None)  # the batch's own
-    if m.upcast:
+    if m.upcast or ctx.settings.autocast is not None:  # autocast takes the loss in fp32 anyway
         logits = F.cast(logits, "float32", "logits in fp32")
     return F.nll_loss(F.log_softmax(logits), labels)

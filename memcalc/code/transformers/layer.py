@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from memcalc.code.context import Context, runs
 from memcalc.code.transformers.dropout import dropout
-from memcalc.components import DecoderLayer, ParallelLayer, PostNormLayer
+from memcalc.components import MLP, Attention, DecoderLayer, ParallelLayer, PostNormLayer
+from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
+from memcalc.tape.functional.activations import apply_activation
 from memcalc.tape.tensor import Tensor
 
 
@@ -15,11 +17,14 @@ def decoder_layer(ctx: Context, m: DecoderLayer, x: Tensor) -> Tensor:
 
     The probabilities of eager attention are held to the end: ``hidden_states, _ = self.self_attn(…)``.
     """
+    before = earlier_probabilities(ctx, m)
     h = ctx.run(m.input_layernorm, x, "input_layernorm") if m.input_layernorm else x
     residual = h if m.residual_from_norm else x
-    held = ctx.probabilities = []
+    held = ctx.probabilities = [h] if m.holds == "normed and mixed" else []
     h = ctx.run(m.self_attn, h, "self_attn")
     ctx.probabilities = None
+    if m.holds != "nothing":
+        held.append(h)
     if m.post_mixer_norm:
         h = ctx.run(m.post_mixer_norm, h, "post_mixer_norm")
     h = add_branch(ctx, m, residual, h)
@@ -29,12 +34,28 @@ def decoder_layer(ctx: Context, m: DecoderLayer, x: Tensor) -> Tensor:
     if m.post_attention_layernorm:
         h = ctx.run(m.post_attention_layernorm, h, "post_attention_layernorm")
         residual = h if m.residual_from_norm else residual
-    h = ctx.run(m.mlp, h, "mlp")
+    if m.inlined and isinstance(m.mlp, MLP):
+        with ctx.inside("mlp"):
+            h = ctx.run(m.mlp.up, h)
+            h = apply_activation(h, m.mlp.activation)
+            h = ctx.run(m.mlp.down, h)
+    else:
+        h = ctx.run(m.mlp, h, "mlp")
     if m.post_mlp_norm:
         h = ctx.run(m.post_mlp_norm, h, "post_mlp_norm")
     h = add_branch(ctx, m, residual, h)
     held.clear()
+    before.clear()
     return h
+
+
+def earlier_probabilities(ctx: Context, m: DecoderLayer) -> list[Tensor]:
+    """Those of the layer before, which the model still holds; where a graph is kept they are saved in it anyway."""
+    mixer = m.self_attn
+    if not m.returns_probabilities or ctx.settings.attention != "eager" or ctx.tape.grad_enabled or not isinstance(mixer, Attention):
+        return []
+    shape = (ctx.batch, Axis("heads", mixer.num_heads // ctx.settings.tp), ctx.seq, Axis("keys", ctx.seq.size))
+    return [ctx.tape.new(shape, ctx.settings.dtype, "probabilities of the layer before")]
 
 
 def add_branch(ctx: Context, m: DecoderLayer, residual: Tensor, branch: Tensor) -> Tensor:

@@ -26,7 +26,10 @@ def rms_norm(ctx: Context, m: RMSNorm, x: Tensor) -> Tensor:
         return F.cast(normal, x.dtype, "output")
     factor = weights[0] if m.style == "fp32_scale" else F.cast(weights[0], "float32", "weight in fp32")
     if m.style == "gemma":
-        factor = F.add_scalar(factor, "1 + weight")
+        del variance, inverse
+        normal = F.mul(normal, F.add_scalar(factor, "1 + weight"), "output in fp32")
+        del factor
+        return F.cast(normal, x.dtype, "output")
     return F.cast(F.mul(normal, factor, "output in fp32"), x.dtype, "output")
 
 

@@ -12,6 +12,7 @@ from memcalc.code.transformers.rotary import rotate
 from memcalc.components import BloomAttention, FalconAttention, GPTNeoAttention, MptAttention
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
+from memcalc.tape.functional.matmul import under_autocast, without_autocast
 from memcalc.tape.tensor import Tensor
 
 
@@ -23,7 +24,8 @@ def gpt_neo(ctx: Context, m: GPTNeoAttention, x: Tensor) -> Tensor:
     wide_q, wide_k = F.cast(query, "float32", "query in fp32"), F.cast(key, "float32", "key in fp32")
     scores = F.masked_fill(score(ctx, m, wide_q, wide_k, scaled=False), None, "cut scores")
     scores = F.add(scores, ctx.shared[mask_name(None)], "masked scores")
-    scores = dropout(ctx, F.cast(F.softmax(scores, name="probabilities in fp32"), value.dtype, "probabilities"), m.dropout)
+    scores = F.softmax(scores, name="probabilities in fp32")
+    scores = dropout(ctx, F.cast(scores, value.dtype, "probabilities"), m.dropout)
     out = combine(ctx, m, scores, value, query.shape)
     del wide_q, wide_k
     return merge(ctx, m, out)
@@ -60,20 +62,32 @@ def mpt(ctx: Context, m: MptAttention, x: Tensor) -> Tensor:
 @runs(FalconAttention)
 def falcon(ctx: Context, m: FalconAttention, x: Tensor) -> Tensor:
     """Eager, or the fused kernel, which gets a mask each time and cannot take it where heads share keys (FalconAttention.forward)."""
-    query, key, value = split_falcon(ctx, m, ctx.run(m.q, x))
+    fused = ctx.run(m.q, x)
+    query, key, value = split_falcon(ctx, m, fused)
     if m.rotary is not None and not m.alibi:
         query, key = rotate(ctx, m.rotary, query, key)
     key, value = ctx.remember(key, "key"), ctx.remember(value, "value")
+    out = merge(ctx, m, attend_falcon(ctx, m, query, key, value))
+    del fused
+    return out
+
+
+def attend_falcon(ctx: Context, m: FalconAttention, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """The attention of the run, whose fused kernel gets a mask unless it is FlashAttention's own."""
     mask = ctx.shared.get(mask_name(None))
     if mask is None:
-        return merge(ctx, m, F.scaled_dot_product_attention(query, key, value))
+        return F.scaled_dot_product_attention(query, key, value)
     if ctx.settings.attention == "eager":
-        return merge(ctx, m, (with_alibi if m.alibi else in_place)(ctx, m, query, key, value, mask=mask))
+        return (with_alibi if m.alibi else in_place)(ctx, m, query, key, value, mask=mask)
     if not m.alibi:
-        mask = ctx.tape.new((ctx.batch, *mask.shape), query.dtype, "mask")
-    if key.shape[1].size != query.shape[1].size:
-        return merge(ctx, m, F.clone(written_out(ctx, query, key, value, mask=mask), "attention output in order"))
-    return merge(ctx, m, F.scaled_dot_product_attention(query, key, value, mask=mask))
+        mask = ctx.tape.new((ctx.batch, *mask.shape), ctx.settings.autocast or query.dtype, "mask")
+    if key.shape[1].size == query.shape[1].size:
+        return F.scaled_dot_product_attention(query, key, value, mask=mask)
+    parts = [under_autocast(t) for t in (query, key, value)]
+    with without_autocast(ctx.tape):
+        out = written_out(ctx, *parts, mask=mask)
+    del parts
+    return F.clone(out, "attention output in order")
 
 
 def in_place(ctx: Context, m: FalconAttention, query: Tensor, key: Tensor, value: Tensor, *, mask: Tensor) -> Tensor:

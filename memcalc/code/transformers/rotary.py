@@ -56,7 +56,7 @@ def rotate(ctx: Context, m: Rotary, query: Tensor, keys: Tensor) -> tuple[Tensor
     if m.sliced:
         return turn_slice(m, query, angles, "query"), turn_slice(m, keys, angles, "key")
     query, keys = turn(m, query, angles, "query"), turn(m, keys, angles, "key")
-    return F.cast(query, dtype, "query"), F.cast(keys, dtype, "key")
+    return (query, keys) if m.precision == "model" else (F.cast(query, dtype, "query"), F.cast(keys, dtype, "key"))
 
 
 def turn_slice(m: Rotary, x: Tensor, angles: tuple[Tensor, Tensor], name: str) -> Tensor:

@@ -55,6 +55,7 @@ def spec(config: Config) -> ModelSpec:
         mlp,
         dropout=config.float("hidden_dropout", default=0.0),
         residual_from_norm=config.bool("apply_residual_connection_post_layernorm", default=False),
+        returns_probabilities=True,
     )
     tied = config.bool("tie_word_embeddings", default=True)
     return text.language_model(

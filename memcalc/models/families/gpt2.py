@@ -43,6 +43,7 @@ def spec(config: Config) -> ModelSpec:
             activation=config.str("activation_function", default="gelu_new"),
         ),
         dropout=config.float("resid_pdrop", default=0.1),
+        holds="mixed",
     )
     return gpt_model(config, sizes, (Block("h", layer, sizes.num_layers),))
 

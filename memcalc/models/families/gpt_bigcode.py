@@ -41,5 +41,6 @@ def spec(config: Config) -> ModelSpec:
             activation=config.str("activation_function", default="gelu_pytorch_tanh"),
         ),
         dropout=config.float("resid_pdrop", default=0.1),
+        holds="mixed",
     )
     return gpt_model(config, sizes, (Block("h", layer, sizes.num_layers),), extra_bytes=config.int("n_positions", "max_position_embeddings") ** 2)

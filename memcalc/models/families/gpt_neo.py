@@ -43,11 +43,12 @@ def spec(config: Config) -> ModelSpec:
         down=Linear("c_proj", sizes.intermediate, width, bias=True, split="row"),
         activation=config.str("activation_function", default="gelu_new"),
     )
+    layer = DecoderLayer(norm, attention, norm, mlp, dropout=dropout, holds="mixed", returns_probabilities=True)
     positions = config.int("max_position_embeddings")
     return text.language_model(
         config,
         sizes,
-        (Block("h", DecoderLayer(norm, attention, norm, mlp, dropout=dropout), layers),),
+        (Block("h", layer, layers),),
         embedding=Embedding(
             sizes.vocab,
             width,

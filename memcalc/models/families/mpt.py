@@ -47,7 +47,7 @@ def spec(config: Config) -> ModelSpec:
     return text.language_model(
         config,
         sizes,
-        (Block("blocks", DecoderLayer(norm, attention, norm, mlp), sizes.num_layers),),
+        (Block("blocks", DecoderLayer(norm, attention, norm, mlp, returns_probabilities=True), sizes.num_layers),),
         embedding=Embedding(sizes.vocab, width, tied=tied, alibi=Alibi(heads, "table", length)),
         norm=norm,
         names=("wte", "norm_f", "lm_head"),

@@ -48,7 +48,7 @@ def spec(config: Config) -> ModelSpec:
         activation=config.str("activation_function", default="relu"),
     )
     norm, before = LayerNorm(sizes.hidden), config.bool("do_layer_norm_before", default=True)
-    layer = DecoderLayer(norm, attention, norm, mlp, dropout=dropout) if before else PostNormLayer(attention, norm, mlp, norm, dropout=dropout)
+    layer = DecoderLayer(norm, attention, norm, mlp, dropout=dropout, inlined=True) if before else PostNormLayer(attention, norm, mlp, norm, dropout=dropout)
     width = Axis("word_embed_proj_dim", config.optional_int("word_embed_proj_dim", default=None) or hidden)
     is_narrow = width.size != hidden
     tied = config.bool("tie_word_embeddings", default=True)

@@ -33,7 +33,7 @@ def spec(config: Config) -> ModelSpec:
     layer = (
         ParallelLayer(norm, attention, mlp, dropout=dropout)
         if config.bool("use_parallel_residual", default=False)
-        else DecoderLayer(norm, attention, norm, mlp, dropout=dropout)
+        else DecoderLayer(norm, attention, norm, mlp, dropout=dropout, holds="normed and mixed")
     )
     return text.language_model(
         config,

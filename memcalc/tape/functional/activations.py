@@ -33,14 +33,15 @@ def apply_activation(x: Tensor, name: str) -> Tensor:
 def gelu_new(x: Tensor) -> Tensor:
     """NewGELUActivation.forward: ``0.5 * x * (1 + tanh(√(2/π) * (x + 0.044715 * x³)))``, operator by operator."""
     half = scale(x, "half of input")
-    squashed = tanh(scale(add(x, scale(pow2(x, "cube"), "cube scaled")), "argument"))
-    return mul(half, add_scalar(squashed, "1 + tanh"), "gelu")
+    return mul(half, add_scalar(tanh(scale(add(x, scale(pow2(x, "cube"), "cube scaled")), "argument")), "1 + tanh"), "gelu")
 
 
 def gelu_fast(x: Tensor) -> Tensor:
     """FastGELUActivation.forward: ``0.5 * x * (1 + tanh(0.79788 * x * (1 + 0.044715 * x * x)))``, operator by operator."""
     half = scale(x, "half of input")
-    squashed = tanh(mul(scale(x, "input scaled"), add_scalar(mul(scale(x, "input scaled"), x), "1 + square"), "argument"))
+    argument = mul(scale(x, "input scaled"), add_scalar(mul(scale(x, "input scaled"), x), "1 + square"), "argument")
+    squashed = tanh(argument)
+    del argument
     return mul(half, add_scalar(squashed, "1 + tanh"), "gelu")
 
 

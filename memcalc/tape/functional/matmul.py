@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from memcalc.tape.functional.pointwise import cast, like
+from memcalc.tape.tape import Tape
 from memcalc.tape.tensor import Axis, Shape, Tensor
 
 
@@ -12,6 +16,16 @@ def under_autocast(x: Tensor) -> Tensor:
     if compute is None or x.dtype == compute or x.dtype not in ("float32", "float16", "bfloat16"):
         return x
     return cast(x, compute, f"{compute} copy for autocast")
+
+
+@contextmanager
+def without_autocast(tape: Tape) -> Iterator[None]:
+    """What runs inside stands below autocast: operators that another one is made of, which has cast its operands already."""
+    before, tape.autocast = tape.autocast, None
+    try:
+        yield
+    finally:
+        tape.autocast = before
 
 
 def cast_weight(weight: Tensor, path: str) -> Tensor:
@@ -96,4 +110,4 @@ def embedding(indices: Tensor, weight: Tensor, width: Axis, name: str) -> Tensor
     return out
 
 
-__all__ = ["cast_weight", "embedding", "like", "linear", "matmul", "under_autocast"]
+__all__ = ["cast_weight", "embedding", "like", "linear", "matmul", "under_autocast", "without_autocast"]

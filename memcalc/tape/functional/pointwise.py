@@ -190,8 +190,7 @@ def layer_norm(x: Tensor, params: Sequence[Tensor], name: str = "output") -> Ten
     """
     out = like(x, name)
     rows = x.shape[:-1]
-    stat = promote(x.dtype, params[0].dtype) if params else x.dtype
-    mean_, rstd = x.tape.new(rows, stat, "mean"), x.tape.new(rows, stat, "reciprocal deviation")
+    mean_, rstd = x.tape.new(rows, x.dtype, "mean"), x.tape.new(rows, x.dtype, "reciprocal deviation")
     shapes = [(p.shape, p.dtype) for p in params]
 
     def backward(wants: tuple[bool, ...], g: Tensor, x: Tensor, *rest: Tensor) -> tuple[Tensor | None, ...]:

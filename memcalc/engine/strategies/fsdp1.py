@@ -40,6 +40,7 @@ class Engine(Sharded):
     Attributes:
         sharding: the strategy; over one rank torch itself falls back to NO_SHARD.
         ahead: whether the unit that runs next is gathered already.
+        waiting: a unit that has run back, but whose gradients are not flat yet.
     """
 
     def __init__(self, job: Job, plan: Plan) -> None:
@@ -48,6 +49,7 @@ class Engine(Sharded):
         self.sharding = "NO_SHARD" if alone else asked.fsdp_sharding_strategy
         self.prefetch, self.forward_prefetch = asked.fsdp_backward_prefetch, asked.fsdp_forward_prefetch
         self.ahead = False
+        self.waiting: Unit | None = None
         super().__init__(job, plan)
 
     def groups(self) -> list[tuple[Part, ...]]:
@@ -221,29 +223,41 @@ class Engine(Sharded):
             self.gather(walk, unit)
 
     def backward(self, walk: Walk, part: Part, i: int) -> None:
-        """A unit is gathered, unless it was ahead, and the next one ahead; it runs back, is freed, and its gradients are reduced."""
+        """A unit is gathered, unless it was ahead, and the next one ahead; it runs back, is freed, and its gradients are reduced.
+
+        With forward prefetching the ``split`` that made a unit's weights was recorded before the unit before it ran, so in backward that one
+        runs first, and the gradients and weights of this one wait for it.
+        """
         unit = self.units.get(id(part))
-        if unit is None:
-            self.run_back(walk, part)
-            return
-        if self.regathers and not self.ahead:
-            self.gather(walk, unit)
-        if self.prefetch == "BACKWARD_PRE":
-            self._gather_ahead(walk, self.following(part, i))
+        if unit is not None:
+            if self.regathers and not self.ahead:
+                self.gather(walk, unit)
+            if self.prefetch == "BACKWARD_PRE":
+                self._gather_ahead(walk, self.following(part, i))
+            else:
+                self.ahead = False
         self.run_back(walk, part)
+        if self.waiting is not None:
+            self._finish(walk, self.waiting, None)
+            self.waiting = None
+        if unit is not None and self.forward_prefetch:
+            self.waiting = unit
+        elif unit is not None:
+            self._finish(walk, unit, self.following(part, i))
+
+    def _finish(self, walk: Walk, unit: Unit, following: Unit | None) -> None:
         self._flatten(walk, unit)
         self.free(walk, unit)
-        if self.prefetch != "BACKWARD_PRE":
-            self.ahead = False
         if self.prefetch == "BACKWARD_POST":
-            self._gather_ahead(walk, self.following(part, i))
+            self._gather_ahead(walk, following)
         self._reduce(walk, unit)
 
     def end_backward(self, walk: Walk) -> None:
         """The root's turn, when the table's gradient is there. Gradients on the host were copied there; the card's go only now (``_finalize_params``)."""
-        self._flatten(walk, self.root)
-        self.free(walk, self.root)
-        self._reduce(walk, self.root)
+        if self.waiting is not None:
+            self._finish(walk, self.waiting, None)
+            self.waiting = None
+        self._finish(walk, self.root, None)
         if self.offloads and (self.defers or not self.accumulating):
             for unit in self.all_units():
                 walk.free(f"gradients/shards of {unit.path}", self.gradient_bytes(unit) * unit.repeat)

@@ -47,6 +47,12 @@ def one(walk: Walk, plan: Plan, strategy: Strategy, *, accumulated: bool) -> Non
         strategy.step(walk)
 
 
+def initialize(walk: Walk, strategy: Strategy) -> None:
+    """The instant ``initialize``: the most that is alive while the engine is constructed, on an empty walk."""
+    with walk.window("initialize"):
+        strategy.initialize(walk)
+
+
 def infer(walk: Walk, plan: Plan, strategy: Strategy) -> None:
     """Prefill of one batch: ``load`` (the weights), ``prefill`` (its peak), ``decode`` (between tokens: weights, cache, last logits)."""
     strategy.resident(walk)

@@ -68,6 +68,7 @@ class ShardingSpec(Spec):
     reshard_after_forward: bool = Field(True, description="fsdp2: free gathered weights after forward")
     reduce_dtype: Dtype | None = Field(None, description="dtype in which gradients are reduced")
     deepspeed: dict[str, Any] | str | None = Field(None, description="a DeepSpeed configuration, inline or a path; it says the stage", json_schema_extra=PATH)
+    zero3_init_flag: bool = Field(True, description="deepspeed, stage 3: the model is built in shards (zero.Init), not whole on every rank first")
     deepspeed_auto: Literal["trainer", "deepspeed"] = Field(
         "trainer", description='who fills in "auto": transformers\' Trainer (and accelerate), or deepspeed, which drops such keys'
     )

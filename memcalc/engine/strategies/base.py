@@ -32,7 +32,7 @@ class Strategy:
     """Whether a pipeline stage lets go of its output once it is sent (Megatron-core's ``deallocate_pipeline_outputs``)."""
 
     @classmethod
-    def settings(cls, job: Job, settings: Settings) -> Settings:
+    def settings(cls, job: Job, settings: Settings) -> Settings:  # noqa: ARG003 (a hook: others decide by the job)
         """What programs see, where the engine has a say in it: the dtype of the weights that they compute with."""
         return settings
 
@@ -42,11 +42,7 @@ class Strategy:
     # ------------------------------------------------------------------ states
     def resident(self, walk: Walk) -> None:
         """What is there between steps: weights, buffers, optimizer states."""
-        plan = self.plan
-        for part in plan.parts:
-            for width, num in by_width(part.shards, plan.width).items() if part.shards else ():
-                weights(walk, part, num * part.block.repeat, width, name=other_width(width, plan))
-        walk.alloc("buffers", self.job.model.buffer_bytes, Reason("rotary frequencies and other buffers of the modules"))
+        whole_model(walk, self.job, self.plan)
         if self.job.run.task == "train":
             self.states(walk)
 
@@ -86,10 +82,23 @@ class Strategy:
         """The optimizer's own temporaries."""
         optimizer_temporaries(walk, self.job, self.plan)
 
+    # ------------------------------------------------------------------ before the first step
+    def initialize(self, walk: Walk) -> None:
+        """What the engine's construction around a loaded model needs; torch's optimizers make their states in the first step."""
+        whole_model(walk, self.job, self.plan)
+
     # ------------------------------------------------------------------ outside the card
     def host(self) -> tuple[Term, ...]:
         """What this rank holds in the host's memory."""
         return ()
+
+
+def whole_model(walk: Walk, job: Job, plan: Plan) -> None:
+    """All weights, whole but for tensor and expert parallelism, and the buffers."""
+    for part in plan.parts:
+        for width, num in by_width(part.shards, plan.width).items() if part.shards else ():
+            weights(walk, part, num * part.block.repeat, width, name=other_width(width, plan))
+    walk.alloc("buffers", job.model.buffer_bytes, Reason("rotary frequencies and other buffers of the modules"))
 
 
 def weights(walk: Walk, part: Part, num_params: Any, width: int, *, name: str = "") -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memcalc.code.context import Settings
 from memcalc.engine.plan import Part, Plan, Shard
-from memcalc.engine.strategies._marked import Marked, free
+from memcalc.engine.strategies._marked import Marked
 from memcalc.engine.walk import Reason, Walk
 from memcalc.formulas.buckets import ddp_bucket_bytes
 from memcalc.specs.job import Job
@@ -25,8 +25,17 @@ class Engine(Marked):
         return super().settings(job, settings) if bucket_views(job) else settings
 
     def states(self, walk: Walk) -> None:
-        """Optimizer states, and the buckets, which stay allocated from the first step on."""
+        """Optimizer states, and the buckets."""
         super().states(walk)
+        self.buckets(walk)
+
+    def initialize(self, walk: Walk) -> None:
+        """The buckets are made at once."""
+        super().initialize(walk)
+        self.buckets(walk)
+
+    def buckets(self, walk: Walk) -> None:
+        """All gradients once more, for good."""
         trainable = [s for s in self.plan.shards() if s.trainable]
         buckets = sum(ddp_bucket_bytes(s.num_params * s.copies, width=s.width, replicas=self.replicas) for s in trainable)
         if not isinstance(buckets, int) or buckets:
@@ -52,7 +61,8 @@ class Engine(Marked):
     def gradient(self, walk: Walk, part: Part, i: int, shard: Shard, alive: tuple[Record, ...]) -> None:
         """It is copied into its bucket, and the parameter's gradient is a view of that from there on."""
         if self.job.run.grad_accum == 1:
-            free(walk, alive)
+            for record in alive:
+                walk.free(record.path, (self.replicas > 1) * record.num_bytes)
 
 
 def bucket_views(job: Job) -> bool:

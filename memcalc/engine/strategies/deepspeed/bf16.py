@@ -11,7 +11,7 @@ from typing import Any
 
 from memcalc.engine.plan import Part, Shard
 from memcalc.engine.strategies._marked import free
-from memcalc.engine.strategies.deepspeed.common import Rank
+from memcalc.engine.strategies.deepspeed.common import Rank, flatten_weights
 from memcalc.engine.walk import Reason, Walk
 from memcalc.formulas import zero
 from memcalc.tape.tensor import Record
@@ -23,19 +23,21 @@ class Bf16Optimizer(Rank):
     def states(self, walk: Walk) -> None:
         """Padding, the flat gradient, the partition's master weights and states."""
         flat = zero.flat_numel(self.num_trainable, ranks=self.ranks)
-        partition = flat // self.ranks
-        walk.alloc(
-            "weights/padding of the flat buffer",
-            (flat - self.num_trainable) * self.width,
-            Reason("(flat_numel - num_params) * width", {}, "bf16_optimizer.py, _flatten_dense_tensors_aligned"),
-        )
-        walk.alloc(
-            "gradients/flat, accumulated",
-            flat * self.gradient_width,
-            Reason("flat_numel * width", {"flat_numel": flat, "width": self.gradient_width}, "bf16_optimizer.py, fp32_groups_gradients_flat"),
-        )
-        self.master(walk, partition)
-        self.optimizer_on_card(walk, [partition])
+        why = Reason("(flat_numel - num_params) * width", {}, "bf16_optimizer.py, _flatten_dense_tensors_aligned")
+        walk.alloc("weights/padding of the flat buffer", (flat - self.num_trainable) * self.width, why)
+        self.made_at_once(walk, flat)
+        self.optimizer_on_card(walk, [flat // self.ranks])
+
+    def made_at_once(self, walk: Walk, flat: Any) -> None:
+        """The flat gradient and the partition's master weights."""
+        why = Reason("flat_numel * width", {"flat_numel": flat, "width": self.gradient_width}, "bf16_optimizer.py, fp32_groups_gradients_flat")
+        walk.alloc("gradients/flat, accumulated", flat * self.gradient_width, why)
+        self.master(walk, flat // self.ranks)
+
+    def initialize(self, walk: Walk) -> None:
+        """The weights are flattened; the flat gradient is there from here on."""
+        flatten_weights(walk, self)
+        self.made_at_once(walk, zero.flat_numel(self.num_trainable, ranks=self.ranks))
 
     def end_backward(self, walk: Walk) -> None:
         """All gradients are cast and added, one by one; the flat gradient is reduced."""

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 from memcalc.engine.plan import Part, Plan, Shard
 from memcalc.engine.strategies._marked import Marked
-from memcalc.engine.strategies.base import optimizer_states, optimizer_temporaries
+from memcalc.engine.strategies.base import optimizer_states, optimizer_temporaries, whole_model
 from memcalc.engine.walk import Reason, Walk
+from memcalc.formulas import zero
 from memcalc.specs.deepspeed import DeepSpeed
 from memcalc.specs.job import Job
 from memcalc.specs.model import Block, Component
@@ -93,8 +94,13 @@ class Rank(Marked):
         part = Part(Block("flat", Component()), self.plan.parts[0].profile, shards)
         return replace(self.plan, parts=(part,), settings=replace(self.plan.settings, dtype=self.config.master_dtype))
 
+    @property
+    def counts_steps(self) -> bool:
+        """Whether the optimizer keeps a counter of steps for each tensor; DeepSpeed's FusedAdam counts in Python."""
+        return self.job.run.optimizer.startswith("adamw_torch") and not self.config.builds_fused_adam
+
     def optimizer_on_card(self, walk: Walk, numels: Sequence[Any]) -> None:
-        """States of flat tensors. DeepSpeed's FusedAdam counts steps in Python."""
+        """States of flat tensors."""
         optimizer_states(walk, self.job, self.optimizer_plan(numels))
         if self.config.builds_fused_adam:
             walk.free("optimizer/step counters", 4 * len(numels))
@@ -111,6 +117,18 @@ class Rank(Marked):
             num_params * self.master_width,
             Reason("num_params * width", {"num_params": num_params, "width": self.master_width}, "stage_1_and_2.py, single_partition_of_fp32_groups"),
         )
+
+
+def flatten_weights(walk: Walk, rank: Rank) -> None:
+    """Trainable weights are copied into one flat buffer, which takes their place."""
+    whole_model(walk, rank.job, rank.plan)
+    flat = zero.flat_numel(rank.num_trainable, ranks=rank.ranks) * rank.width
+    why = Reason("flat_numel * width", {"width": rank.width}, "zero/stage_1_and_2.py, flatten_dense_tensors_aligned")
+    walk.alloc("weights/flat buffer", flat, why)
+    for part in rank.plan.parts:
+        for shard in part.shards:
+            if shard.trainable:
+                walk.free(f"weights/{part.block.path}", shard.num_params * part.block.repeat * shard.width)
 
 
 def registered(part: Part) -> list[Shard]:

@@ -91,16 +91,20 @@ class Gathering(Rank):
     # ------------------------------------------------------------------ between steps
     def resident(self, walk: Walk) -> None:
         """Shards of the weights, and small parameters whole besides."""
+        self.shards(walk)
+        self.keep_small(walk)
+        if self.job.run.task == "train":
+            self.states(walk)
+
+    def shards(self, walk: Walk) -> None:
+        """Shards of the weights, where they are on the card, and the buffers."""
         for part in self.plan.parts if self.zero.offload_param.device == "none" else ():
             numel = sum(zero.shard_numel(s.num_params, ranks=self.ranks) for s in part.shards) * part.block.repeat
             if part.shards:
                 inputs = {"numel": numel, "ranks": self.ranks, "width": self.width}
                 why = Reason("sum of ceil(num_params / ranks) * width", inputs, "zero/partition_parameters.py, _partition_param")
                 walk.alloc(f"weights/{part.block.path}", numel * self.width, why)
-        self.keep_small(walk)
         walk.alloc("buffers", self.job.model.buffer_bytes, Reason("rotary frequencies and other buffers of the modules"))
-        if self.job.run.task == "train":
-            self.states(walk)
 
     def keep_small(self, walk: Walk) -> None:
         """Small parameters are gathered at the end of the step, and stay whole until the next one."""
@@ -110,9 +114,9 @@ class Gathering(Rank):
     @property
     def small_bytes(self) -> Any:
         """Of small parameters, whole."""
-        return self.gathers * sum(self._padded(p) for p in self.params if p.persists) * self.width
+        return self.gathers * sum(self.padded(p) for p in self.params if p.persists) * self.width
 
-    def _padded(self, p: Param) -> Any:
+    def padded(self, p: Param) -> Any:
         """Elements of what a parameter is gathered into; from the shards of a node's ranks where those are there."""
         return zero.gathered_numel(p.numel, ranks=self.zero.zero_hpz_partition_size if p in self.secondary else self.ranks)
 
@@ -124,7 +128,7 @@ class Gathering(Rank):
             self.walk.touch("buffers/shards from the host", shards, Reason("sum of ceil(num_params / ranks) * width", {"width": self.width}))
         path = GATHERED if len(params) == 1 else BUFFER
         why = Reason("sum of padded num_params * width", {"width": self.width}, "zero/partition_parameters.py, all_gather_coalesced")
-        self.walk.alloc(path, self.gathers * sum(self._padded(p) for p in params) * self.width, why)
+        self.walk.alloc(path, self.gathers * sum(self.padded(p) for p in params) * self.width, why)
 
     def copy_out(self, params: Sequence[Param]) -> None:
         """Parameters that were gathered together are copied out of their buffer."""
@@ -133,11 +137,11 @@ class Gathering(Rank):
 
     def drop_buffer(self, params: Sequence[Param]) -> None:
         """Their buffer goes."""
-        self.walk.free(BUFFER, self.gathers * sum(self._padded(p) for p in params) * self.width)
+        self.walk.free(BUFFER, self.gathers * sum(self.padded(p) for p in params) * self.width)
 
     def release(self, param: Param) -> None:
         """A whole parameter goes; with ZeRO++ a shard among the ranks of a node is kept of it, the first time."""
-        numel = param.numel if param.copied else self._padded(param)
+        numel = param.numel if param.copied else self.padded(param)
         self.keep_secondary(self.walk, param)
         self.walk.free(GATHERED, self.gathers * numel * self.width)
 
@@ -146,8 +150,13 @@ class Gathering(Rank):
         size = self.zero.zero_hpz_partition_size
         if size > 1 and param not in self.secondary:
             why = Reason("padded num_params / zero_hpz_partition_size * width", {"ranks": size}, "zero/partition_parameters.py, _partition_param_sec")
-            walk.alloc(SECONDARY, zero.gathered_numel(param.numel, ranks=self.ranks) // size * self.width, why)
+            walk.alloc(SECONDARY, self.secondary_bytes(param), why)
             self.secondary.add(param)
+
+    def secondary_bytes(self, param: Param) -> Any:
+        """Of that shard."""
+        size = self.zero.zero_hpz_partition_size
+        return zero.gathered_numel(param.numel, ranks=self.ranks) // size * self.width if size > 1 else 0
 
     def cut_small(self, walk: Walk) -> None:
         """Small parameters are cut at the begin of the step."""

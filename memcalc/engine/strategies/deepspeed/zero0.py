@@ -64,6 +64,13 @@ class Unfused(Stage0):
         self.master(walk, self.num_trainable)
         super().states(walk)
 
+    def initialize(self, walk: Walk) -> None:
+        """The optimizer makes its states in a first step, with zeros for gradients of both kinds (``initialize_optimizer_states``)."""
+        super().initialize(walk)
+        self.states(walk)
+        walk.alloc("gradients/zeros", self.num_trainable * (self.width + self.master_width))
+        self.optimizer_step(walk, self.stepped)
+
     def step(self, walk: Walk) -> None:
         """Norms tensor by tensor; an fp32 copy of every gradient; the optimizer."""
         walk.touch("gradients/norm in fp32", self.largest * 4, Reason("largest * 4", {"largest": self.largest}, "utils.py, get_weight_norm"))
@@ -87,6 +94,13 @@ class Fused(Stage0):
         """The flat fp32 copy, and its states."""
         self.master(walk, self.num_trainable)
         super().states(walk)
+
+    def initialize(self, walk: Walk) -> None:
+        """The weights are cloned and flattened; the optimizer makes its states in a first step, with zeros for gradients."""
+        super().initialize(walk)
+        walk.touch("weights/clones and flat buffer", 2 * self.num_trainable * self.width)
+        self.states(walk)
+        walk.alloc("gradients/zeros", self.num_trainable * self.master_width)
 
     def step(self, walk: Walk) -> None:
         """An fp32 copy of every gradient, and all of them once more as one flat tensor."""

@@ -17,7 +17,7 @@ from typing import Any
 from memcalc.engine.plan import Part, Plan, Shard
 from memcalc.engine.result import Term
 from memcalc.engine.strategies._marked import free
-from memcalc.engine.strategies.deepspeed.common import BUCKET, PARTITION, Member, Rank, each
+from memcalc.engine.strategies.deepspeed.common import BUCKET, PARTITION, Member, Rank, each, flatten_weights
 from memcalc.engine.strategies.deepspeed.layout import Layout
 from memcalc.engine.walk import Reason, Walk
 from memcalc.formulas import zero
@@ -44,6 +44,7 @@ class Stage12(Rank):
     """A rank at stage 1 or 2."""
 
     partitions_gradients = True
+    uniform = True
 
     def __init__(self, job: Job, plan: Plan) -> None:
         super().__init__(job, plan)
@@ -97,6 +98,18 @@ class Stage12(Rank):
         self.master(walk, self.partition)
         self.optimizer_on_card(walk, [self.partition])
 
+    def initialize(self, walk: Walk) -> None:
+        """The weights are flattened into a second copy of themselves; the partition is cloned and cast; a gradient of it is made for a moment."""
+        flatten_weights(walk, self)
+        if self.offloads:
+            walk.alloc("buffers/gradient on its way to the host", self.largest * self.width)
+        walk.touch("weights/clone of the partition", self.partition * (self.width + (0 if self.offloads else self.master_width)))
+        if not self.offloads:
+            self.master(walk, self.partition)
+            walk.touch(
+                "gradients/zeros", self.partition * self.master_width, Reason("partition * width", {}, "zero/stage_1_and_2.py, initialize_optimizer_states")
+            )
+
     # ------------------------------------------------------------------ accumulation
     def accumulated(self, walk: Walk) -> None:
         """What earlier micro-batches left: the gradient of the partition."""
@@ -116,8 +129,9 @@ class Stage12(Rank):
 
     # ------------------------------------------------------------------ backward
     def begin_backward(self, walk: Walk) -> None:
-        """Nothing of this micro-batch is kept yet."""
+        """Nothing of this micro-batch is kept yet. Where hooks reduce, no layer is like the next from here on."""
         self.kept = 0
+        self.uniform = not self.in_hooks
 
     def gradient(self, walk: Walk, part: Part, i: int, shard: Shard, alive: tuple[Record, ...]) -> None:
         """The first brings the bucket; where hooks reduce, each goes into it."""

@@ -18,7 +18,7 @@ from memcalc.engine.plan import Part, Plan, Shard
 from memcalc.engine.result import Term
 from memcalc.engine.strategies._marked import free
 from memcalc.engine.strategies.deepspeed.common import BUCKET, each
-from memcalc.engine.strategies.deepspeed.gathering import Gathering
+from memcalc.engine.strategies.deepspeed.gathering import SECONDARY, Gathering
 from memcalc.engine.walk import Reason, Walk
 from memcalc.formulas import zero
 from memcalc.specs.job import Job
@@ -57,9 +57,16 @@ class Stage3(Gathering):
 
     @property
     def groups(self) -> list[tuple[Any, int]]:
-        """Elements and number of parameters of each sub-group that steps."""
+        """Elements and number of parameters of each sub-group that steps; for an array of ranks, of the largest and of the rest."""
         numels = self.shard_numels
+        if not isinstance(self.ranks, int):
+            largest = each(self.ranks, lambda ranks: max(self._groups(ranks), default=0))
+            return [(largest, 2), (sum(numels) - largest, 2)]
         return [(sum(numels[i] for i in group), len(group)) for group in zero.sub_groups(numels, size=self.zero.sub_group_size)]
+
+    def _groups(self, ranks: int) -> list[int]:
+        numels = [int(zero.shard_numel(p.numel, ranks=ranks)) for p in self.params if p.trainable]
+        return [sum(numels[i] for i in group) for group in zero.sub_groups(numels, size=self.zero.sub_group_size)]
 
     @property
     def num_on_card(self) -> int:
@@ -69,6 +76,19 @@ class Stage3(Gathering):
 
     def states(self, walk: Walk) -> None:
         """The bucket, the gradients' shards, master weights and optimizer states."""
+        self.buckets(walk)
+        on_card = [numel for numel, _ in self.groups[: self.num_on_card]]
+        if on_card:
+            self.master(walk, sum(on_card))
+            self.optimizer_on_card(walk, on_card)
+            if not isinstance(self.ranks, int) and self.counts_steps:
+                walk.alloc("optimizer/step counters", 4 * (each(self.ranks, lambda ranks: len(self._groups(ranks))) - len(on_card)))
+        if on_card and self.offloads:
+            why = Reason("elements * width", {"elements": sum(on_card), "width": self.master_width}, "zero/stage3.py, initialize_optimizer_states")
+            walk.alloc("gradients/of sub-groups that step on the card", sum(on_card) * self.master_width, why)
+
+    def buckets(self, walk: Walk) -> None:
+        """The bucket and the gradients' shards, which stay."""
         if self.zero.contiguous_gradients:
             size = self.zero.reduce_bucket_size
             inputs = {"reduce_bucket_size": size, "width": self.reduce_width}
@@ -78,13 +98,24 @@ class Stage3(Gathering):
             inputs = {"numel": total, "width": self.gradient_width}
             why = Reason("sum of ceil(num_params / ranks) * width", inputs, "zero/stage3.py, grad_partitions_flat_buffer")
             walk.alloc(SHARDS, total * self.gradient_width, why)
-        on_card = [numel for numel, _ in self.groups[: self.num_on_card]]
-        if on_card:
-            self.master(walk, sum(on_card))
-            self.optimizer_on_card(walk, on_card)
-        if on_card and self.offloads:
-            why = Reason("elements * width", {"elements": sum(on_card), "width": self.master_width}, "zero/stage3.py, initialize_optimizer_states")
-            walk.alloc("gradients/of sub-groups that step on the card", sum(on_card) * self.master_width, why)
+
+    def initialize(self, walk: Walk) -> None:
+        """Without ``zero.Init`` the whole model first; then each sub-group's weights are cast and cloned; at last each parameter is gathered once."""
+        if not self.job.run.sharding.zero3_init_flag:
+            whole = Walk()
+            super(Gathering, self).initialize(whole)
+            walk.touch("weights/whole model", whole.total, Reason("num_params * width", {}, "zero/partition_parameters.py, _convert_to_zero_parameters"))
+        self.shards(walk)
+        walk.alloc(SECONDARY, sum(self.secondary_bytes(p) for p in self.params))
+        groups = [numel for numel, _ in self.groups[: self.num_on_card]]
+        for numel in groups:
+            walk.alloc("optimizer/cast weights", numel * self.master_width)
+            self.master(walk, numel)
+            walk.free("optimizer/cast weights", numel * self.master_width)
+        largest = each(self.ranks, lambda ranks: max(self._groups(ranks), default=0)) if groups else 0
+        walk.touch("gradients/zeros", largest * self.master_width, Reason("largest sub-group * width", {}, "zero/stage3.py, initialize_optimizer_states"))
+        self.buckets(walk)
+        walk.touch("weights/gathered", self.gathers * max(self.padded(p) for p in self.params) * self.width)
 
     def accumulated(self, walk: Walk) -> None:
         """Nothing: gradients are added to their shards."""
@@ -139,7 +170,8 @@ class Stage3(Gathering):
         self.cut_small(walk)
         if not self.offloads:
             self._norms(walk)
-        for numel, count in dict.fromkeys(self.groups[: self.num_on_card]):
+        groups = self.groups[: self.num_on_card]
+        for numel, count in dict.fromkeys(groups) if isinstance(self.ranks, int) else groups[:1]:
             self._step_group(walk, numel, count)
         self.keep_small(walk)
 
@@ -156,11 +188,12 @@ class Stage3(Gathering):
         """One sub-group: flattened, cast, stepped (``_prepare_fp32_grad_for_sub_group``); with offload its fp32 gradient is there already."""
         flat, wide = "gradients/flat gradient of a sub-group", "gradients/flat gradient of a sub-group in fp32"
         copied = numel * self.gradient_width if count > 1 and not self.offloads else 0
-        cast = numel * self.master_width if self.master_width != self.gradient_width and not self.offloads else 0
+        casts = self.master_width != self.gradient_width and not self.offloads
+        cast = numel * self.master_width if casts else 0
         source = "zero/stage3.py, _prepare_fp32_grad_for_sub_group"
         walk.alloc(flat, copied, Reason("elements * width", {"elements": numel, "width": self.gradient_width}, source))
         walk.alloc(wide, cast, Reason("elements * width", {"elements": numel, "width": self.master_width}, source))
-        gone = copied if cast else 0
+        gone = copied if casts else 0
         walk.free(flat, gone)
         self.optimizer_step(walk, [numel])
         walk.free(flat, copied - gone)

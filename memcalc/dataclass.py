@@ -1,4 +1,4 @@
-"""`dataclass(frozen=True)` without generated code.
+"""`dataclass`, frozen or not, without generated code.
 
 The standard decorator writes and compiles six methods for each class, 0.6 ms of them; some sixty classes of a cold `memcalc estimate` made
 that a fifth of its time. Here the fields are collected by the standard one, so that ``fields`` and ``replace`` work, and the methods are
@@ -18,17 +18,18 @@ if TYPE_CHECKING:
     from dataclasses import dataclass
 else:
 
-    def dataclass(*, frozen: bool) -> Callable[[type[T]], type[T]]:
-        """The decorator; ``frozen=True`` is the only kind."""
-        assert frozen
-        return _frozen
+    def dataclass(cls: type[T] | None = None, *, frozen: bool = False) -> type[T] | Callable[[type[T]], type[T]]:
+        """The decorator; `frozen` is the only option."""
+        if cls is not None:
+            return _made(cls, frozen=frozen)
+        return lambda cls: _made(cls, frozen=frozen)
 
 
-def _frozen(cls: type[T]) -> type[T]:
+def _made(cls: type[T], *, frozen: bool) -> type[T]:
     with _thawed(cls):
         made: Any = dataclasses.dataclass(init=False, repr=False, eq=False)(cls)
-    made.__dataclass_params__.frozen = True
-    for name, method in _METHODS.items():
+    made.__dataclass_params__.frozen = frozen
+    for name, method in (_METHODS | _FROZEN if frozen else _METHODS).items():
         if name not in cls.__dict__:
             setattr(made, name, method)
     found: type[T] = made
@@ -96,6 +97,7 @@ def _delete(_self: Any, name: str) -> None:
     raise dataclasses.FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-_METHODS: dict[str, Any] = {"__init__": _init, "__eq__": _eq, "__hash__": _hash, "__repr__": _repr, "__setattr__": _set, "__delattr__": _delete}
+_METHODS: dict[str, Any] = {"__init__": _init, "__eq__": _eq, "__hash__": None, "__repr__": _repr}
+_FROZEN: dict[str, Any] = {"__hash__": _hash, "__setattr__": _set, "__delattr__": _delete}
 
 __all__ = ["dataclass"]

@@ -82,3 +82,24 @@ def test_standard_and_own_classes_inherit_from_each_other() -> None:
     assert Back(1, z=3).z == 3
     with pytest.raises(dataclasses.FrozenInstanceError):
         Back(1).x = 2  # type: ignore[misc]
+
+
+@dataclass
+class Counter:
+    """A number that changes."""
+
+    value: int = 0
+    seen: list[int] = dataclasses.field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Takes down where it began."""
+        self.seen.append(self.value)
+
+
+def test_a_class_that_is_not_frozen_can_be_changed_and_not_hashed() -> None:
+    counter = Counter(3)
+    counter.value += 1
+    assert (counter.value, counter.seen) == (4, [3])
+    assert Counter(5) == Counter(5)
+    with pytest.raises(TypeError):
+        hash(counter)

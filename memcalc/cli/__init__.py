@@ -24,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     from memcalc.cli.shell import errors
 
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")  # pydantic reads every installed distribution in search of some
     try:
         return _run(list(sys.argv[1:] if argv is None else argv))
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (the one place where every exception ends)

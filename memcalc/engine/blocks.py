@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from memcalc.code.context import Context, Settings
+from memcalc.dataclass import dataclass
 from memcalc.specs.model import Block
 from memcalc.tape.span import Span, split, sum_up
 from memcalc.tape.tape import Edge, Tape

@@ -7,10 +7,11 @@ multiples of it; the walk itself goes through the turns at which most is alive: 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from memcalc.code.context import Settings
+from memcalc.dataclass import dataclass
 from memcalc.engine import step
 from memcalc.engine.plan import Arrival, Plan, Records, make_plan, settings_of
 from memcalc.engine.ranks import Stage, num_micro_batches, stages_of

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from memcalc.dataclass import dataclass
 from memcalc.tape.span import Span, maximum
 from memcalc.tape.tensor import Record
 

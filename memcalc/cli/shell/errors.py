@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-import traceback
 
 from memcalc.errors import InputError, MemcalcError, MissingExtraError
 
@@ -32,6 +31,8 @@ def say(error: BaseException) -> int:
     template = next(template for kind, template in MESSAGES if isinstance(error, kind))
     text = template.format(kind=type(error).__name__, error=_short(error))
     if os.environ.get("MEMCALC_DEBUG"):
+        import traceback
+
         traceback.print_exception(error, file=sys.stderr)
     print(f"memcalc: {text}", file=sys.stderr)
     return INTERRUPTED if isinstance(error, KeyboardInterrupt) else FAILED

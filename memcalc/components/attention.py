@@ -25,6 +25,8 @@ class Rotary:
             ``products`` likewise, and casts each factor up first (ERNIE); ``all`` turns copies in fp32 (Cohere).
         sliced: the code cuts the turned part out even where it is all.
         name: which angles of the model; layers with windows may have their own (Gemma 3).
+        planes: a position has three numbers, for time, height and width, and each turns a part of a head: ``joined`` part by part (Qwen 2-VL),
+            ``interleaved`` (Qwen 3-VL), ``repeated`` part by part, for neighbouring pairs (GLM-4.1V). The angles are those of each sequence.
     """
 
     dim: int
@@ -32,6 +34,7 @@ class Rotary:
     precision: Literal["model", "angles", "products", "all"] = "model"
     sliced: bool = False
     name: str = ""
+    planes: Literal["", "joined", "interleaved", "repeated"] = ""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,7 @@ class Attention(Component):
             ``shared`` queries of all heads beside one key and one value (StarCoder 1).
         norm_after_rotary: queries and keys are turned before they are normalised (Hunyuan).
         scaled_query: queries are scaled where they are made, not their scores (OPT).
+        clipped: queries, keys and values are (OLMo and MPT, by option).
         softmax: ``fp32`` casts the scores up for it (Llama), ``model`` does not (GPT-2, BERT), ``scores`` computes them in fp32 (GPT-J).
         dropout: on the probabilities.
         clamped: queries, keys and values are clamped where they are made (OLMoE, DBRX).
@@ -76,6 +80,7 @@ class Attention(Component):
     layout: Literal["split", "sliced", "thirds", "per_head", "indexed", "blocks", "shared"] = "split"
     norm_after_rotary: bool = False
     scaled_query: bool = False
+    clipped: bool = False
     softmax: Literal["fp32", "model", "scores"] = "fp32"
     dropout: float = 0.0
     clamped: bool = False

@@ -7,7 +7,7 @@ from typing import Literal
 
 from memcalc.components.attention import Attention
 from memcalc.components.linear import Linear
-from memcalc.components.mlp import MLP
+from memcalc.components.mlp import MLP, GatedMLP
 from memcalc.components.norm import LayerNorm, RMSNorm
 from memcalc.dataclass import dataclass
 from memcalc.specs.model import Axis, Component, Weight
@@ -162,6 +162,41 @@ class PatchMerger(Component):
 
 
 @dataclass(frozen=True)
+class ConvMerger(Component):
+    """A norm, a convolution over neighbouring patches, a projection with a norm of its own, a gated network (GLM-4.1V).
+
+    Attributes:
+        norm: of the tower.
+        conv: neighbours → the text's width.
+        mlp: a gated network there.
+    """
+
+    norm: RMSNorm
+    conv: PatchConv
+    mlp: GatedMLP
+
+    @property
+    def proj(self) -> Linear:
+        """The projection before the network."""
+        return Linear("proj", self.conv.hidden, self.conv.hidden)
+
+    @property
+    def projection_norm(self) -> LayerNorm:
+        """Its norm."""
+        return LayerNorm(self.conv.hidden)
+
+    def children(self) -> Iterator[tuple[str, Component]]:
+        """As they stand in the tower and in its merger."""
+        yield "post_layernorm", self.norm
+        yield self.conv.name, self.conv
+        yield "merger/proj", self.proj
+        yield "merger/post_projection_norm", self.projection_norm
+        for linear in (self.mlp.gate, self.mlp.up, self.mlp.down):
+            if linear is not None:
+                yield f"merger/{linear.name}", linear
+
+
+@dataclass(frozen=True)
 class Projector(Component):
     """From the tower's last layer to the text's width, where that is no merger.
 
@@ -185,6 +220,25 @@ class Projector(Component):
         """Its linear layers, in its own module."""
         linears = (self.linear,) if self.mlp is None else (self.mlp.up, self.mlp.down)
         yield from ((f"{self.name}/{linear.name}" if self.name else linear.name, linear) for linear in linears if linear is not None)
+
+
+@dataclass(frozen=True)
+class AveragePool(Component):
+    """Each square of neighbouring patches averaged, normalised, through one matrix (Gemma 3).
+
+    Attributes:
+        norm: of the averages.
+        outputs: the text's width.
+        side: of a square, in patches.
+    """
+
+    norm: RMSNorm
+    outputs: Axis
+    side: int
+
+    def own_weights(self) -> Iterator[Weight]:
+        """``mm_input_projection_weight`` (tower's width, text's width)."""
+        yield Weight("mm_input_projection_weight", (self.norm.width, self.outputs))
 
 
 @dataclass(frozen=True)
@@ -213,10 +267,23 @@ class Join(Component):
     """Tokens of images take the places that the text keeps for them (``masked_scatter``).
 
     Attributes:
-        expanded: the mask is spread over the hidden size by the model's own code.
+        listed: the tower's tokens come as a list, a tensor for each image, and are put into one row first.
+        masks: tokens of an image see each other both ways, so that masks are made with them, for each sequence of the batch.
     """
 
-    expanded: bool = False
+    listed: bool = False
+    masks: bool = False
+
+
+@dataclass(frozen=True)
+class Deepstack(Component):
+    """Tokens of a middle layer of the tower are added to those of images in the text (Qwen 3-VL).
+
+    Attributes:
+        name: which.
+    """
+
+    name: str
 
 
 @dataclass(frozen=True)

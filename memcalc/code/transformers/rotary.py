@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memcalc.code.context import Context
 from memcalc.code.transformers.rotary_pairs import complex_angles, turn_complex, turn_halves, turn_pairs
+from memcalc.code.transformers.rotary_planes import plane_angles
 from memcalc.components import Rotary
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
@@ -18,6 +19,9 @@ def make_angles(ctx: Context, m: Rotary, dtype: str) -> None:
     whole: Shape = (ctx.seq, Axis("head_dim", m.dim))
     dtype = "float32" if m.precision in ("angles", "products") else dtype
     with ctx.tape.no_grad():
+        if m.planes:
+            ctx.shared[key(m, "cos")], ctx.shared[key(m, "sin")] = plane_angles(ctx, m, dtype)
+            return
         if m.style == "tabled":
             ctx.shared[key(m, "sin and cos")] = F.cast(ctx.tape.new(whole, "float32", "rows of the table"), dtype, "sin and cos")
             return

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from memcalc.components import LayerNorm
-from memcalc.components.vision import Projector, Unseen
+from memcalc.components.vision import Join, Projector, Unseen
 from memcalc.models.config import Config
 from memcalc.models.families import _vision as vision
 from memcalc.specs.model import ModelSpec
@@ -44,4 +44,4 @@ def spec(config: Config) -> ModelSpec:
         vision.end("multi_modal_projector", Projector("", mlp=mlp, drop_class=drops, held=True)),
     )
     sizes = replace(sizes, tokens=sizes.patches(sizes.image_size or 0) + (0 if drops else sizes.class_tokens))
-    return vision.with_tower(config, text, blocks, vision=sizes, buffer_bytes=vision.position_bytes(sizes))
+    return vision.with_tower(config, text, blocks, vision=sizes, join=Join(listed=True), buffer_bytes=vision.position_bytes(sizes))

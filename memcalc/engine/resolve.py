@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from memcalc.engine.deepspeed_run import settle
 from memcalc.engine.degrees import check_degrees
+from memcalc.engine.effect import ignored_knobs, refuse
 from memcalc.errors import InputError, ShardingError, UnknownNameError
 from memcalc.specs.job import Job, Mesh
 from memcalc.specs.run import Run
@@ -46,6 +47,7 @@ def resolve(run: Run) -> Job:
     image_size, sight = images_of(run, model, seq_len)
     assumptions += sight
     engine, zero = engine_of(run, settled.deepspeed)
+    refuse(run, engine)
     mesh = mesh_of(run)
     assumptions += check_degrees(run, model, mesh)
     if zero > 0 and mesh.dp * mesh.cp == 1:
@@ -61,7 +63,7 @@ def resolve(run: Run) -> Job:
         foreach=run.optimizer_foreach is not False and run.optimizer == "adamw_torch",
         assumptions=tuple(assumptions),
         notes=tuple(notes),
-        ignored=settled.ignored,
+        ignored=settled.ignored + ignored_knobs(run, engine),
         deepspeed=settled.deepspeed,
         image_size=image_size,
     )

@@ -92,6 +92,7 @@ class Settings:
         axes: what the two axes of an activation count.
         images: pictures in the batch, for a vision tower.
         cached: in inference, keys and values are remembered; a vision tower's are not.
+        casts_weights: every weight is computed with in `dtype`, whatever it is held in (FSDP's mixed-precision policies).
     """
 
     code: str
@@ -115,6 +116,7 @@ class Settings:
     axes: tuple[str, str] = ("micro_batch", "seq_len")
     images: Any = 0
     cached: bool = True
+    casts_weights: bool = False
 
 
 class Shared(dict[str, Tensor]):
@@ -234,8 +236,12 @@ class Context:
         path = "/".join((*self._modules, weight.name))
         takes = self.settings.trainable
         trainable = self.settings.training and not weight.frozen and (takes is None or takes(path))
-        dtype = weight.dtype or self.settings.dtype
+        dtype = self.computes_in(weight.dtype)
         return self.tape.parameter(path, weight.local(self.settings.degrees), dtype, trainable=trainable, has_gradient=has_gradient)
+
+    def computes_in(self, own: str | None) -> str:
+        """The dtype in which a weight is computed with that may have one of its own."""
+        return self.settings.dtype if own is None or self.settings.casts_weights else own
 
     def weight_path(self, weight: Weight) -> str:
         """The path that `parameter` gives it."""

@@ -30,6 +30,7 @@ class Shard:
         is_expert: whether it belongs to routed experts.
         width: bytes of one element.
         rows: size of the first axis, along which engines that cut each tensor cut it.
+        held_width: bytes of one element as it is held, for a weight with a dtype of its own; 0: it is held as the others are.
     """
 
     path: str
@@ -39,6 +40,7 @@ class Shard:
     is_expert: bool
     width: int = 2
     rows: Any = 1
+    held_width: int = 0
 
 
 @dataclass(frozen=True)
@@ -316,6 +318,7 @@ def shards_of(block: Block, settings: Settings, layers: int = 1) -> tuple[Shard,
 
 
 def _shard(path: str, weight: Weight, settings: Settings, takes: Callable[[str], bool]) -> Shard:
-    width = DTYPE_BYTES[weight.dtype or settings.dtype]
+    held = DTYPE_BYTES[weight.dtype] if weight.dtype else 0
+    width = DTYPE_BYTES[settings.dtype] if settings.casts_weights or not held else held
     shape = weight.local(settings.degrees)
-    return Shard(path, numel(shape), 1, takes(path) and not weight.frozen, weight.is_expert, width, shape[0].size if shape else 1)
+    return Shard(path, numel(shape), 1, takes(path) and not weight.frozen, weight.is_expert, width, shape[0].size if shape else 1, held)

@@ -17,7 +17,7 @@ def lora_linear(ctx: Context, m: LoraLinear, x: Tensor) -> Tensor:
     adapted layer) and the r-wide activation; the sum is made in the wider dtype and cast back.
     """
     result = ctx.run(m.base_layer, x, "base_layer")
-    dtype = m.lora_A.dtype or ctx.settings.dtype
+    dtype = ctx.computes_in(m.lora_A.dtype)
     x = F.cast(x, dtype, "input in the adapter's dtype")
     x = dropout(ctx, x, m.dropout)
     update = F.scale(ctx.run(m.lora_B, ctx.run(m.lora_A, x)), "update")

@@ -76,7 +76,7 @@ class Sharded(Strategy):
     @classmethod
     def settings(cls, job: Job, settings: Settings) -> Settings:  # noqa: ARG003 (the hook's one signature)
         """The policy's dtype is what the gathered weights are in, so all that programs see is in it; ``torch.autocast`` is not involved."""
-        return settings if settings.autocast is None else replace(settings, dtype=settings.autocast, autocast=None)
+        return settings if settings.autocast is None else replace(settings, dtype=settings.autocast, autocast=None, casts_weights=True)
 
     def num_ranks(self) -> Any:
         """Ranks among which a unit is sharded: replicas of the group do not count, ranks that split the sequence do."""
@@ -130,7 +130,7 @@ class Sharded(Strategy):
 
     def stored(self, shard: Shard) -> int:
         """Bytes of one element as it is held and stepped; a parameter with a dtype of its own keeps it."""
-        return self.stored_width if shard.width == self.plan.width else shard.width
+        return shard.held_width or self.stored_width
 
     def reduced(self, shard: Shard) -> int:
         """Bytes of one element of its gradient while that is reduced: as said, or as backward makes it."""

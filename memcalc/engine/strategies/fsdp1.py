@@ -75,9 +75,14 @@ class Engine(Sharded):
         return self.plan.width != self.stored_width
 
     @property
+    def copies(self) -> bool:
+        """Whether whole weights are copied to be computed with: from the host, or into the policy's dtype."""
+        return not self.shards and (self.is_mixed or self.offloads)
+
+    @property
     def regathers(self) -> bool:
         """Whether a layer's computing weights are made again for backward."""
-        return self.sharding in ("FULL_SHARD", "HYBRID_SHARD") or (not self.shards and self.is_mixed)
+        return self.sharding in ("FULL_SHARD", "HYBRID_SHARD") or self.copies
 
     @property
     def stays_gathered(self) -> bool:
@@ -87,14 +92,14 @@ class Engine(Sharded):
     # ------------------------------------------------------------------ sizes
     def flat(self, shards: Iterable[Shard]) -> list[tuple[Any, Shard]]:
         """The flat parameters that some parameters make, with one of each: one for each dtype, and for what takes a gradient."""
-        kinds: dict[tuple[int, bool], list[Shard]] = {}
+        kinds: dict[tuple[int, int, bool], list[Shard]] = {}
         for s in shards:
-            kinds.setdefault((s.width, s.trainable), []).append(s)
-        return [(fsdp.flat_numel((s.num_params for s in members), width=width, ranks=self.ranks), members[0]) for (width, _), members in kinds.items()]
+            kinds.setdefault((s.width, self.stored(s), s.trainable), []).append(s)
+        return [(fsdp.flat_numel((s.num_params for s in members), width=width, ranks=self.ranks), members[0]) for (width, *_), members in kinds.items()]
 
     def gathered_bytes(self, unit: Unit) -> Any:
         """A unit's weights as it computes with them, where they are not those that are stored."""
-        return sum(numel * s.width for numel, s in self.flat(unit.shards)) if self.shards or self.is_mixed else 0
+        return sum(numel * s.width for numel, s in self.flat(unit.shards)) if self.shards or self.copies else 0
 
     def flat_gradient_bytes(self, unit: Unit) -> Any:
         """The flat gradient as backward makes it."""

@@ -23,6 +23,7 @@ class Mamba(Component):
         dt_proj: latent → a time step for each channel.
         out_proj: channels → hidden.
         dt_layernorm, b_layernorm, c_layernorm: norms of what `x_proj` gives (Jamba, Falcon-Mamba).
+        name: the module's, where its layer does not call it ``mixer`` (Jamba).
     """
 
     intermediate: Axis
@@ -36,6 +37,12 @@ class Mamba(Component):
     dt_layernorm: RMSNorm | None = None
     b_layernorm: RMSNorm | None = None
     c_layernorm: RMSNorm | None = None
+    name: str = ""
+
+    @property
+    def module_name(self) -> str:
+        """Its own name."""
+        return self.name
 
     def own_weights(self) -> Iterator[Weight]:
         """``A_log`` (channels, state) and ``D`` (channels,)."""
@@ -54,6 +61,7 @@ def mamba(
     conv_bias: bool,
     activation: str,
     norms: tuple[RMSNorm | None, RMSNorm | None, RMSNorm | None] = (None, None, None),
+    name: str = "",
 ) -> Mamba:
     """The mixer of these sizes.
 
@@ -64,6 +72,7 @@ def mamba(
         conv_bias: of the convolution.
         activation: after the convolution.
         norms: of time-step latent, B and C.
+        name: of the module.
     """
     doubled = Axis("2 * intermediate_size", 2 * intermediate.size)
     latent = Axis("time_step_rank + 2 * state_size", rank.size + 2 * state.size)
@@ -79,4 +88,5 @@ def mamba(
         dt_layernorm=norms[0],
         b_layernorm=norms[1],
         c_layernorm=norms[2],
+        name=name,
     )

@@ -27,3 +27,9 @@ def steps(ctx: Context, tokens: int = 1) -> Iterator[Any]:
     middle = RUN // 2 if num == RUN else -1
     for i in range(num):
         yield -(-ctx.seq.size // tokens) - RUN if i == middle else None
+
+
+def is_cut(ctx: Context, chunk: int) -> bool:
+    """Whether the last chunk is not full; for an array of lengths, whether any is not."""
+    rest = ctx.seq.size % chunk
+    return bool(rest) if isinstance(rest, int) else bool(rest.any())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from memcalc.code.context import Context, runs
 from memcalc.code.transformers.gated_norm import gated_norm
+from memcalc.code.transformers.loop import is_cut
 from memcalc.components.mamba2 import Mamba2
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
@@ -64,7 +65,7 @@ def chunk_scan(ctx: Context, m: Mamba2, values: Tensor, dt: Tensor, *, a: Tensor
     values, a, b, c = (F.view(t, (*blocks, *t.shape[3:])) for t in (values, a, b, c))
     out, *held = mix(ctx, m, blocks, values, a=a, b=b, c=c)
     out = F.add(F.view(out, (*padded, m.head_dim)), skip, "outputs + D * channels")
-    if cut(ctx, m.chunk):
+    if is_cut(ctx, m.chunk):
         out = F.narrow(out, (ctx.batch, ctx.seq, heads, m.head_dim))
     last = Tensor(ctx.tape, (ctx.batch, heads, m.head_dim, m.state), "float32", held[0].storage)
     return [out] if ctx.settings.training else [out, last]
@@ -82,7 +83,7 @@ def mix(ctx: Context, m: Mamba2, blocks: Shape, values: Tensor, *, a: Tensor, b:
     inner = scan.contract(masked, values, outputs, "outputs within chunks", copies="yg" if several else "")
 
     last = F.narrow(sums, (batch, heads, chunks, Axis("1", 1)))
-    decay = F.view(F.keeps_result(scan.last_minus(last, sums, "sum to the end of the chunk"), "exp"), (*blocks, Axis("1", 1)))
+    decay = F.view(F.keeps_result(scan.minus(last, sums, sums.shape, "sum to the end of the chunk"), "exp"), (*blocks, Axis("1", 1)))
     weighted = F.mul(b, decay, "B * decay")
     state = (batch, chunks, heads, m.head_dim, m.state)
     states = scan.contract(values, weighted, state, "states of chunks", copies="xyg" if several else "y")
@@ -117,9 +118,3 @@ def triangle(x: Tensor, square: Shape) -> Tensor:
     upper = x.tape.new(square, "bool", "upper triangle")
     del lower
     return upper
-
-
-def cut(ctx: Context, chunk: int) -> bool:
-    """Whether the last chunk is not full; for an array of lengths, whether any is not."""
-    rest = ctx.seq.size % chunk
-    return bool(rest) if isinstance(rest, int) else bool(rest.any())

@@ -36,6 +36,7 @@ def spec(config: Config) -> ModelSpec:
         conv_bias=config.bool("mamba_conv_bias"),
         activation=activation,
         norms=(RMSNorm(rank), RMSNorm(state), RMSNorm(state)),
+        name="mamba",
     )
     attention = replace(decoder.attention(sizes), rotary=None)
     count = moe.axis(config, "num_experts")

@@ -101,14 +101,15 @@ def cumsum(x: Tensor, name: str = "running sum") -> Tensor:
     return out
 
 
-def last_minus(x: Tensor, y: Tensor, name: str) -> Tensor:
-    """``x - y``, x (the last of each row) broadcast to y. Saves nothing; y's gradient is negated, x's summed down."""
-    out = like(y, name)
-    whole = (x.shape, x.dtype)
+def minus(x: Tensor, y: Tensor, shape: Shape, name: str) -> Tensor:
+    """``x - y``, both broadcast to a shape. Saves nothing; the gradient is negated for y in full, then each is summed down."""
+    out = x.tape.new(shape, x.dtype, name)
+    shapes = ((x.shape, x.dtype), (y.shape, y.dtype))
 
     def backward(wants: tuple[bool, ...], g: Tensor) -> tuple[Tensor | None, ...]:
-        of_y = like(g, "negative of gradient") if wants[1] else None
-        return sum_to(g, *whole) if wants[0] else None, of_y
+        negative = like(g, "negative of gradient") if wants[1] else None
+        of_x = sum_to(g, *shapes[0]) if wants[0] else None
+        return of_x, None if negative is None else sum_to(negative, *shapes[1])
 
     x.tape.record(out, (x, y), (), backward)
     return out
@@ -138,6 +139,44 @@ def contract(x: Tensor, y: Tensor, shape: Shape, name: str, *, copies: str = "xy
     y = Tensor(out.tape, shape, out.dtype, out.storage)
     out.tape.record(y, (out,), (), lambda wants, g: (like(g, "gradient in order"),))
     return y
+
+
+def solve_triangular(a: Tensor, b: Tensor, name: str) -> Tensor:
+    """``torch.linalg.solve_triangular(a, b)`` with ones on the diagonal. Saves a and its result (linalg_solve_triangular_backward)."""
+    out = like(b, name)
+
+    def backward(wants: tuple[bool, ...], g: Tensor, a: Tensor, result: Tensor) -> tuple[Tensor | None, ...]:
+        of_b = like(result, "gradient of right side")
+        if not wants[0]:
+            return None, of_b
+        product = like(a, "product")
+        negative = like(a, "negative product")
+        del product
+        return like(negative, "gradient of triangular matrix"), of_b
+
+    b.tape.record(out, (a, b), (a, out), backward)
+    return out
+
+
+def put(base: Tensor, x: Tensor) -> Tensor:
+    """``base[…] = x``: base's storage under a new node. Saves nothing.
+
+    Backward copies the whole gradient, and the part that is x's once more, and fills that part with zeros
+    (torch/csrc/autograd/functions/tensor.cpp, CopySlices).
+    """
+    out = Tensor(base.tape, base.shape, base.dtype, base.storage)
+    whole, part = (base.shape, base.dtype), x.shape
+
+    def backward(wants: tuple[bool, ...], g: Tensor) -> tuple[Tensor | None, ...]:
+        copy = g.tape.new(*whole, "gradient copied")
+        of_x = g.tape.new(part, g.dtype, "gradient of what was put in")
+        if not wants[0]:
+            return None, of_x
+        g.tape.new(part, g.dtype, "zeros")
+        return copy, of_x
+
+    base.tape.record(out, (base, x), (), backward)
+    return out
 
 
 def as_if_repeated(x: Tensor, times: Any, saved: Sequence[tuple[Shape, str, str]]) -> Tensor:

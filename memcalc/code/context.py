@@ -87,6 +87,8 @@ class Settings:
         windows: the distinct attention windows of the model (None: the whole sequence), for the masks that are made once.
         two_sided_windows: likewise of layers that see keys on both sides (None is not among them: the whole sequence needs no mask).
         trainable: says of a weight's path whether it takes a gradient; None: all do.
+        sent, received: rows of tokens that a rank sends to experts, and that its experts get, over tokens * top_k, as fractions.
+        options: what only the programs of one implementation know.
         marks: what to mark in the ledger, for engines that act there: the moments when gradients are complete, or also the begin
             and end of each module, both ways.
         axes: what the two axes of an activation count.
@@ -112,6 +114,9 @@ class Settings:
     windows: tuple[int | None, ...] = ()
     two_sided_windows: tuple[int, ...] = ()
     trainable: Callable[[str], bool] | None = None
+    sent: tuple[int, int] = (1, 1)
+    received: tuple[int, int] = (1, 1)
+    options: Any = None
     marks: Literal["none", "gradients", "modules"] = "none"
     axes: tuple[str, str] = ("micro_batch", "seq_len")
     images: Any = 0
@@ -181,6 +186,20 @@ class Context:
         tape.mark(f"leave/{path}")
         return tape.mark_backward(y, f"enter backward/{path}")
 
+    def place(self) -> tuple[list[str], tuple[str, ...]]:
+        """Which module is running, for what runs again later."""
+        return list(self._modules), self.tape.place()
+
+    @contextmanager
+    def at(self, place: tuple[list[str], tuple[str, ...]]) -> Iterator[None]:
+        """What is inside belongs to the module of that place."""
+        before, self._modules = self._modules, list(place[0])
+        try:
+            with self.tape.at(place[1]):
+                yield
+        finally:
+            self._modules = before
+
     @contextmanager
     def inside(self, name: str) -> Iterator[None]:
         """What runs inside belongs to the child of this name; for children that are not a function of one tensor."""
@@ -230,6 +249,12 @@ class Context:
         """Whether layers are cut at all; an array of degrees holds none of 1."""
         tp = self.settings.tp
         return not (isinstance(tp, int) and tp == 1)
+
+    @property
+    def has_cp(self) -> bool:
+        """Whether the sequence is cut everywhere; an array of degrees holds none of 1."""
+        cp = self.settings.cp
+        return not (isinstance(cp, int) and cp == 1)
 
     def parameter(self, weight: Weight, *, has_gradient: bool = False) -> Tensor:
         """A weight of the component that runs, as this rank holds it."""

@@ -6,8 +6,10 @@ from typing import Any
 
 from memcalc.engine import step
 from memcalc.engine.plan import make_plan, num_trainable, settings_of
+from memcalc.engine.ranks import blocks_of, expert_kinds
 from memcalc.engine.resolve import resolve
 from memcalc.engine.result import Estimate, Instant, ModelFacts, RankEstimate, Term
+from memcalc.engine.sanity import sanity_of
 from memcalc.engine.strategies import strategy_for
 from memcalc.engine.verdict import device_terms, reservation, verdict_for
 from memcalc.engine.walk import Walk, Walked
@@ -37,6 +39,7 @@ def estimate_job(job: Job) -> Estimate:
         asked=asked(job),
         ranks=tuple(ranks),
         verdict=verdict_for(job, ranks[0]),
+        sanity=sanity_of(job),
         assumptions=job.assumptions,
         notes=job.notes,
         ignored=job.ignored,
@@ -54,11 +57,16 @@ def asked(job: Job) -> dict[str, Any]:
 
 def walk_ranks(job: Job, *, detailed: bool = True) -> list[Walked]:
     """Every kind of rank through its step; without details only totals are kept, and sizes may be arrays."""
-    if job.mesh.pp > 1:
-        from memcalc.engine.pipeline import walk_stages
+    kinds = expert_kinds(job)
+    return [walked._replace(rank=walked.rank | at, num_ranks=count) for at, count, kind in kinds for walked in _walk_stages(kind, detailed=detailed)]
 
-        return walk_stages(job, detailed=detailed)
-    return [walk_rank(job, detailed=detailed)]
+
+def _walk_stages(job: Job, *, detailed: bool) -> list[Walked]:
+    if job.mesh.pp == 1:
+        return [walk_rank(job, detailed=detailed)]
+    from memcalc.engine.pipeline import walk_stages
+
+    return walk_stages(job, detailed=detailed)
 
 
 def rank_estimate(job: Job, walked: Walked) -> RankEstimate:
@@ -77,7 +85,7 @@ def walk_rank(job: Job, *, detailed: bool = True) -> Walked:
     strategy_class = strategy_for(job)
     settings = strategy_class.settings(job, settings_of(job))
     accumulate = job.run.grad_accum > 1 and strategy_class.accumulates_whole
-    plan = make_plan(job, job.model.blocks, settings, keep_gradients=strategy_class.keep_gradients, accumulate=accumulate)
+    plan = make_plan(job, blocks_of(job), settings, keep_gradients=strategy_class.keep_gradients, accumulate=accumulate)
     walk = Walk(detailed=detailed)
     strategy = strategy_class(job, plan)
     if job.run.task == "inference":

@@ -136,11 +136,9 @@ def _walk_stage(job: Job, stage: Stage, recorder: _Recorder) -> tuple[Walk, Plan
     strategy.accumulated(gradients)
 
     def most(*, forward: bool) -> Turn:
-        """The turn at which most is alive; by the number in flight where sizes are arrays."""
-        able = [t for t in all_turns if t.forward == forward]
-        if not recorder.detailed:
-            return max(able, key=lambda t: (sum(t.in_flight), t.accumulated))
-        return max(able, key=_alive(trials, gradients.total))
+        """The turn at which most is alive; where sizes are arrays, over all of their elements."""
+        alive = _alive(trials, gradients.total)
+        return max((t for t in all_turns if t.forward == forward), key=lambda t: _sum(alive(t)))
 
     ahead, back = most(forward=True), most(forward=False)
     strategy.resident(walk)
@@ -160,7 +158,7 @@ def _walk_stage(job: Job, stage: Stage, recorder: _Recorder) -> tuple[Walk, Plan
         step.backward(walk, plans[not back.first][back.chunk], strategy)
     flying.landed(back.chunk)
     flying.become((0,) * len(chunks))
-    if not back.accumulated and micro_batches * len(chunks) > 1 and recorder.detailed:
+    if strategy.keep_gradients and not back.accumulated and micro_batches * len(chunks) > 1 and recorder.detailed:
         for path in [p for p in walk.by_path if p.startswith("gradients/")]:
             walk.free(path)
         strategy.accumulated(walk)
@@ -184,6 +182,11 @@ def _alive(trials: dict[bool, list[_Trial]], gradients: Any) -> Callable[[Turn],
         return flying + (own.forward if turn.forward else own.backward) + (gradients if turn.accumulated else 0)
 
     return total
+
+
+def _sum(value: Any) -> int:
+    """An int, or the sum of an array."""
+    return value if isinstance(value, int) else int(value.sum())
 
 
 class _Flying:

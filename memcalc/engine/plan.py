@@ -12,6 +12,7 @@ from memcalc.components.mla import LatentAttention
 from memcalc.dataclass import dataclass
 from memcalc.engine.blocks import Flow, Profile, profile, unused
 from memcalc.engine.recompute import Unit, units_of
+from memcalc.formulas import experts
 from memcalc.specs.job import Job
 from memcalc.specs.model import Axis, Block, Component, Degrees, ModelSpec, Weight
 from memcalc.tape.tensor import numel
@@ -152,9 +153,11 @@ def degrees_of(job: Job) -> Degrees:
 def settings_of(job: Job) -> Settings:
     """The part of a job that programs see."""
     run, mesh = job.run, job.mesh
+    capacity, padded = run.sharding.capacity_factor, run.sharding.moe_pad_expert_input_to_capacity
+    limit = None if capacity is None else experts.share(capacity)
     return Settings(
         code=run.code,
-        attention=run.attention if run.attention in job.model.attentions else "eager",
+        attention=run.attention if run.code != "transformers" or run.attention in job.model.attentions else "eager",
         batch=job.micro_batch,
         seq=job.seq_len if isinstance(mesh.cp, int) and mesh.cp == 1 else job.seq_len // mesh.cp,
         dtype=run.dtype,
@@ -170,6 +173,8 @@ def settings_of(job: Job) -> Settings:
         windows=windows_of(job.model),
         two_sided_windows=tuple(w for w in windows_of(job.model, causal=False) if w is not None),
         trainable=trainable_of(job),
+        sent=experts.sent_share(limit, padded=padded),
+        received=experts.received_share(job.expert_share, limit, padded=padded),
     )
 
 

@@ -8,12 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from memcalc.components import Embedding, Head
 from memcalc.dataclass import dataclass
 from memcalc.errors import InputError, ShardingError
+from memcalc.formulas.experts import other_share, share
 from memcalc.specs.job import Job, Mesh
-from memcalc.specs.model import Block, ModelSpec
+from memcalc.specs.model import Block, Component, ModelSpec
 from memcalc.specs.run import ShardingSpec
 
 Counts = tuple[tuple[int, ...], ...]
@@ -51,8 +53,29 @@ def stages_of(job: Job) -> tuple[Stage, ...]:
     """
     stages, chunks = job.mesh.pp, job.mesh.vpp
     counts, _ = layers_of(job.run.sharding, job.model, job.mesh)
-    pieces = cut(untied(job.model.blocks) if stages > 1 else job.model.blocks, [counts[i][c] for c in range(chunks) for i in range(stages)])
+    blocks = blocks_of(job)
+    pieces = cut(untied(blocks) if stages > 1 else blocks, [counts[i][c] for c in range(chunks) for i in range(stages)])
     return tuple(Stage(i, tuple(pieces[c * stages + i] for c in range(chunks)), i == 0, i == stages - 1) for i in range(stages))
+
+
+def expert_kinds(job: Job) -> list[tuple[dict[str, int], Any, Job]]:
+    """The kinds of rank that differ in how many tokens their experts get: coordinates, how many there are, and the job as it is for them.
+
+    All are alike unless one of each expert-parallel group is said to be busier: that one is rank 0, and the others share the rest.
+
+    Raises:
+        ShardingError: one rank cannot be so busy.
+    """
+    imbalance, ep = job.run.sharding.expert_imbalance, job.mesh.ep
+    ranks = job.mesh.world // job.mesh.pp
+    if imbalance == 1 or (isinstance(ep, int) and ep == 1):
+        return [({}, ranks, job)]
+    if imbalance > ep:
+        raise ShardingError(f"{imbalance:g} times the even share is more than all tokens; with ep {ep} it is at most {ep}", where="sharding.expert_imbalance")
+    busiest = share(imbalance)
+    hot = ({"ep": 0}, ranks // ep, replace(job, expert_share=busiest))
+    cold = ({"ep": 1}, ranks - ranks // ep, replace(job, expert_share=other_share(busiest, ep=ep)))
+    return [hot, cold]
 
 
 def layers_of(asked: ShardingSpec, model: ModelSpec, mesh: Mesh) -> tuple[Counts, str]:
@@ -93,7 +116,7 @@ def even(name: str, total: int, *, stages: int, chunks: int, embedding: bool = F
     if (total + ends) % pieces == 0:
         return _by_stage(_even(total, pieces, embedding=embedding, loss=loss), stages), ""
     if chunks > 1 or ends:
-        able = [v for v in range(1, total // stages + 1) if (total + ends) % (stages * v) == 0]
+        able = [v for v in range(1, total // stages + 1) if (total + ends) % (stages * v) == 0 or (not ends and (total + 2) % (stages * v) == 0)]
         hint = f"vpp can be {', '.join(map(str, able))}" if able else f"no vpp divides {total} layers over pp {stages}"
         extra = f" and {ends} ends" if ends else ""
         raise ShardingError(f"{total} layers{extra} do not divide over pp {stages} * vpp {chunks} = {pieces} pieces; {hint}", where=where)
@@ -166,9 +189,26 @@ def from_layout(layout: str, total: int, *, stages: int, chunks: int) -> Counts:
     return _by_stage(counts, stages)
 
 
+def blocks_of(job: Job) -> tuple[Block, ...]:
+    """The model's blocks as the code of the job builds them."""
+    if job.run.code != "megatron":
+        return job.model.blocks
+    from memcalc.engine.megatron_model import build
+
+    return build(job)
+
+
 def untied(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
     """Both ends with a table of their own: where they stand on different ranks each holds its copy."""
-    return tuple(replace(b, module=replace(b.module, tied=False)) if isinstance(b.module, (Embedding, Head)) and b.module.tied else b for b in blocks)
+    return tuple(replace(b, module=_alone(b.module)) if b.role in ("embedding", "head") else b for b in blocks)
+
+
+def _alone(module: Component) -> Component:
+    from memcalc.components.mtp import MultiTokenHead
+
+    if isinstance(module, (Embedding, Head)):
+        return replace(module, tied=False) if module.tied else module
+    return replace(module, has_table=True) if isinstance(module, MultiTokenHead) else module
 
 
 def cut(blocks: tuple[Block, ...], counts: Sequence[int]) -> list[tuple[Block, ...]]:

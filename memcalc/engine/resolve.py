@@ -99,7 +99,7 @@ def engine_of(run: Run, deepspeed: DeepSpeed | None = None) -> tuple[str, int]:
         engine = "megatron" if run.code == "megatron" else "ddp"
     zero = sharding.zero
     if zero is None:
-        zero = 3 if engine in ("fsdp1", "fsdp2") else 0
+        zero = 3 if engine in ("fsdp1", "fsdp2") else int(engine == "megatron" and bool(sharding.use_distributed_optimizer))
     if zero and engine == "ddp":
         raise InputError(f"engine ddp shards nothing, so zero {zero} cannot be; use engine deepspeed, fsdp2 or megatron", where="sharding.zero")
     return engine, zero

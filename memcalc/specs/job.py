@@ -57,6 +57,7 @@ class Job:
         assumptions: what was decided for the user, in words.
         notes: what the user should know of the answer.
         ignored: what was read and could not be used.
+        expert_share: rows of tokens that this kind of rank's experts get over the even share, as a fraction.
         deepspeed: the configuration of the engine deepspeed.
         image_size: pixels of an image either way, where sequences hold any.
     """
@@ -74,3 +75,4 @@ class Job:
     ignored: tuple[str, ...] = ()
     deepspeed: DeepSpeed | None = None
     image_size: int = 0
+    expert_share: tuple[int, int] = (1, 1)

@@ -122,6 +122,19 @@ class Tape:
         finally:
             del self._scope[len(self._scope) - len(names) :]
 
+    def place(self) -> tuple[str, ...]:
+        """The current scope."""
+        return tuple(self._scope)
+
+    @contextmanager
+    def at(self, place: tuple[str, ...]) -> Iterator[None]:
+        """What is allocated inside is named as in that scope."""
+        before, self._scope = self._scope, list(place)
+        try:
+            yield
+        finally:
+            self._scope = before
+
     def path(self, name: str) -> str:
         """The full slash path of a name in the current scope."""
         return "/".join((*self._scope, name))

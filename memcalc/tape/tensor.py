@@ -55,14 +55,25 @@ Event = tuple[int, Record]
 class Storage:
     """Bytes that live as long as something refers to them: birth and death are appended to the ledger's events."""
 
-    __slots__ = ("_events", "record")
+    __slots__ = ("_events", "_stand_in", "record")
 
     def __init__(self, events: list[Event], record: Record) -> None:
         self._events, self.record = events, record
+        self._stand_in: Storage | bool = True
         events.append((1, record))
 
-    def __del__(self) -> None:
+    def drop(self) -> None:
+        """The bytes go, though something refers to them."""
         self._events.append((-1, self.record))
+        self._stand_in = False
+
+    def take_over(self, other: Storage) -> None:
+        """After `drop`: whoever refers to this refers to the bytes of another from now on."""
+        self._stand_in = other
+
+    def __del__(self) -> None:
+        if self._stand_in is True:
+            self._events.append((-1, self.record))
 
 
 class Tensor:

@@ -10,6 +10,7 @@ from memcalc.code.context import Context, runs
 from memcalc.code.transformers import sparse_mixer  # noqa: F401 (it registers its router)
 from memcalc.code.transformers.router import route
 from memcalc.components.moe import Experts, MoE
+from memcalc.formulas.experts import rows as share_of
 from memcalc.tape import functional as F
 from memcalc.tape.functional import routing
 from memcalc.tape.functional.activations import apply_activation
@@ -43,7 +44,7 @@ def grouped_experts(ctx: Context, m: Experts, x: Tensor, weights: Tensor, indice
     Held to the end beside what is saved: the sorted ids, and their count in another dtype on the way to the offsets.
     """
     tape, tokens, top_k = ctx.tape, x.shape[0], indices.shape[1]
-    rows = Axis("tokens * top_k", tokens.size * top_k.size)
+    rows = Axis("tokens * top_k", share_of(tokens.size * top_k.size, ctx.settings.received))
     ids, order = tape.new((rows,), "int64", "sorted expert ids"), tape.new((rows,), "int64", "order")
     selected = routing.index_rows(x, tape.new((rows,), "int64", "token of each row"), rows, "rows by expert")
     scores = routing.index_rows(F.view(weights, (rows,)), order, rows, "scores by expert")

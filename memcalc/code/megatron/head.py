@@ -1,0 +1,71 @@
+"""The output layer and the vocabulary-parallel loss.
+
+Sources: megatron/core/tensor_parallel/layers.py (ColumnParallelLinear) and cross_entropy.py; models/gpt/gpt_model.py (_postprocess);
+models/common/language_module/language_module.py (compute_language_model_loss).
+"""
+
+from __future__ import annotations
+
+from memcalc.code.context import Context, runs
+from memcalc.code.megatron import parallel
+from memcalc.code.megatron.options import options
+from memcalc.components import Head
+from memcalc.tape import functional as F
+from memcalc.tape.functional.pointwise import like
+from memcalc.tape.tensor import Tensor
+
+
+@runs(Head)
+def head(ctx: Context, m: Head, x: Tensor) -> Tensor:
+    """x (sequence, batch, hidden) → a loss for each token; the logits are local variables of the model's forward until it returns."""
+    logits = output_layer(ctx, m, x)
+    if m.softcap is not None or m.scaled:
+        logits = F.scale(logits, "scaled logits")
+    labels = ctx.tape.new((ctx.seq, ctx.batch), "int64", "labels, sequence first")
+    loss = cross_entropy(ctx, logits)
+    final = ctx.tape.new((ctx.batch, ctx.seq), "float32", "losses")
+    back = loss.shape
+    ctx.tape.record(final, (loss,), (), lambda wants, g: (Tensor(g.tape, back, g.dtype, g.storage),))
+    del labels, logits, loss
+    return final
+
+
+def output_layer(ctx: Context, m: Head, x: Tensor) -> Tensor:
+    """Logits of this rank's part of the vocabulary. Under sequence parallelism the gathered input stands in the global buffer, which is resident."""
+    params = parallel.parameters(ctx, m.proj)
+    rows = parallel.whole(ctx, x)
+    logits = ctx.tape.new((*rows[:-1], params[0].shape[0]), x.dtype, "logits")
+    part, scatters, fused = x.shape, parallel.is_split(ctx), options(ctx).fused_wgrad
+
+    def backward(wants: tuple[bool, ...], g: Tensor, x: Tensor, *weights: Tensor) -> tuple[Tensor | None, ...]:
+        of_total = g.tape.new(rows, x.dtype, "gradient of gathered input of logits" if scatters else "gradient of input of logits")
+        of_x = g.tape.new(part, x.dtype, "gradient of input of logits") if scatters else of_total
+        return (of_x, *parallel.gradients(params, wants[1:], fused=fused))
+
+    ctx.tape.record(logits, (x, *params), (x, *params), backward)
+    return logits
+
+
+def cross_entropy(ctx: Context, logits: Tensor) -> Tensor:
+    """A loss for each token, from every rank's part of the vocabulary.
+
+    The logits are cast to fp32, and everything up to the probabilities happens in that copy, which is saved; backward turns it into the
+    gradient in place, and the engine casts that to the logits' dtype. Transformer Engine's kernel keeps the logits' own storage.
+    """
+    tape, rows, dtype = ctx.tape, logits.shape[:-1], logits.dtype
+    if options(ctx).cross_entropy == "te":
+        out = tape.new(rows, "float32", "loss of each token")
+        tape.record(out, (logits,), (logits,), lambda wants, g, logits: (Tensor(g.tape, logits.shape, dtype, logits.storage),))
+        return out
+    probs = F.like(logits, "probabilities in fp32", "float32")
+    largest = tape.new(rows, "float32", "largest logits")
+    mask, target = tape.new(rows, "bool", "targets of other ranks"), tape.new(rows, "int64", "masked targets")
+    predicted, total = tape.new(rows, "float32", "predicted logits"), tape.new(rows, "float32", "sum of exponentials")
+    out = tape.new(rows, "float32", "loss of each token")
+    del largest, predicted, total
+
+    def backward(wants: tuple[bool, ...], g: Tensor, probs: Tensor, *rest: Tensor) -> tuple[Tensor]:
+        return (like(probs, "gradient of logits", dtype),)
+
+    tape.record(out, (logits,), (probs, mask, target), backward)
+    return out

@@ -1,0 +1,117 @@
+"""A mixture of experts: shared experts, router, dispatch, grouped products, combination.
+
+Sources: megatron/core/transformer/moe/moe_layer.py (MoELayer.forward), experts.py (TEGroupedMLP), shared_experts.py.
+"""
+
+from __future__ import annotations
+
+from memcalc.code.context import Context, runs
+from memcalc.code.megatron import dispatch, parallel
+from memcalc.code.megatron.checkpoint import WithoutOutput, checkpoint
+from memcalc.code.megatron.mlp import FUSED_GATES
+from memcalc.code.megatron.options import options
+from memcalc.code.megatron.router import route
+from memcalc.components.moe import Experts, MoE
+from memcalc.specs.model import Axis, shard
+from memcalc.tape import functional as F
+from memcalc.tape.functional.activations import apply_activation
+from memcalc.tape.functional.pointwise import like
+from memcalc.tape.functional.shape import split_last, view
+from memcalc.tape.tensor import Tensor
+
+
+@runs(MoE)
+def moe(ctx: Context, m: MoE, x: Tensor) -> Tensor:
+    """x (sequence, batch, hidden), normalised → the same."""
+    if "moe" in options(ctx).recompute and ctx.settings.training:
+        return checkpoint(ctx, lambda x: _moe(ctx, m, x), x)
+    return _moe(ctx, m, x)
+
+
+def _moe(ctx: Context, m: MoE, x: Tensor) -> Tensor:
+    shared = shared_experts(ctx, m, x)
+    seq, batch, hidden = x.shape
+    flat = view(x, (Axis("tokens", seq.size * batch.size), hidden))
+    probs, routing = route(ctx, m.gate, flat)
+    if m.into_latent is not None:
+        flat = parallel.plain(ctx, flat, parallel.parameters(ctx, m.into_latent), m.into_latent.outputs, "latent")
+    send = dispatch.DISPATCHERS[options(ctx).dispatcher](ctx, m)
+    with ctx.inside("experts"):
+        rows, scores = send.dispatch(flat, probs, routing)
+        del flat, probs, routing
+        out = grouped_mlp(ctx, m.experts, rows, scores)
+        del rows, scores
+        out = send.combine(out)
+    if m.from_latent is not None:
+        out = parallel.plain(ctx, out, parallel.parameters(ctx, m.from_latent), m.from_latent.outputs, "output of experts")
+    out = view(out, x.shape)
+    return out if shared is None else F.add(out, shared, "experts + shared")
+
+
+def shared_experts(ctx: Context, m: MoE, x: Tensor) -> Tensor | None:
+    """What all tokens pass through, gated by a scalar where the model does."""
+    if m.shared is None:
+        return None
+    expert, gate = m.shared, m.shared_gate
+
+    def run(x: Tensor) -> Tensor:
+        out = ctx.run(expert, x, m.shared_name)
+        if gate is None:
+            return out
+        return F.mul(out, F.keeps_result(ctx.run(gate, x), "gate of shared expert"), "gated shared expert")
+
+    if "shared_experts" in options(ctx).recompute and ctx.settings.training:
+        return checkpoint(ctx, run, x)
+    return run(x)
+
+
+def grouped_mlp(ctx: Context, m: Experts, x: Tensor, scores: Tensor) -> Tensor:
+    """Rows sorted by expert and their scores → rows: the first product saves them, the fused activation its output and the scores."""
+    params = [ctx.parameter(weight) for weight in m.own_weights()]
+    up, down = ([p for p, w in zip(params, m.own_weights(), strict=True) if ("down" in w.name or w.name.endswith("w2")) == last] for last in (False, True))
+    half = shard(m.intermediate, ctx.settings.etp)
+    both = grouped(ctx, x, up, Axis(f"2 * {half.name}", 2 * half.size) if m.gated else half, "gate and up of rows" if m.gated else "up of rows")
+    del x
+
+    def activate(both: Tensor, scores: Tensor) -> Tensor:
+        if m.gated:
+            return weighted_gate(both, scores, half, m.activation)
+        return F.mul(apply_activation(both, m.activation), view(scores, (*scores.shape, Axis("1", 1))), "weighted rows")
+
+    if "moe_act" in options(ctx).recompute and ctx.settings.training:
+        kept = WithoutOutput(ctx)
+        (hidden,) = kept.run(activate, both, scores)
+        del both
+        return kept.drop(grouped(ctx, hidden, down, m.hidden, "down of rows"))
+    hidden = activate(both, scores)
+    del both, scores
+    return grouped(ctx, hidden, down, m.hidden, "down of rows")
+
+
+def weighted_gate(both: Tensor, scores: Tensor, half: Axis, activation: str) -> Tensor:
+    """``act(gate) * up * score``: one kernel that saves its inputs, or operator by operator (weighted_bias_swiglu_impl)."""
+    if activation not in (*FUSED_GATES, "clamped"):
+        first, second = split_last(both, (half, half))
+        gated = F.mul(apply_activation(first, activation), second, "gated rows")
+        del first, second
+        return F.mul(gated, view(scores, (*scores.shape, Axis("1", 1))), "weighted rows")
+    out = both.tape.new((*both.shape[:-1], half), both.dtype, "gated rows")
+
+    def backward(wants: tuple[bool, ...], g: Tensor, both: Tensor, scores: Tensor) -> tuple[Tensor | None, ...]:
+        return like(both, "gradient of gate and up"), like(scores, "gradient of scores") if wants[1] else None
+
+    both.tape.record(out, (both, scores), (both, scores), backward)
+    return out
+
+
+def grouped(ctx: Context, x: Tensor, params: list[Tensor], out: Axis, name: str) -> Tensor:
+    """A product for each expert over its rows (TEGroupedLinear). Saves the rows."""
+    tape, fused = ctx.tape, options(ctx).fused_wgrad
+    y = tape.new((*x.shape[:-1], out), x.dtype, name)
+
+    def backward(wants: tuple[bool, ...], g: Tensor, x: Tensor, *weights: Tensor) -> tuple[Tensor | None, ...]:
+        of_x = like(x, f"gradient of input of {name}") if wants[0] else None
+        return (of_x, *parallel.gradients(params, wants[1:], fused=fused))
+
+    tape.record(y, (x, *params), (x, *params), backward)
+    return y

@@ -1,0 +1,177 @@
+"""States of Megatron-core's optimizers, and the contiguous buffers that they live in."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from memcalc.units import ceil_div, round_up
+
+PARAM_ALIGNMENT = 64
+"""Elements to which a parameter's place in a buffer of the distributed optimizer is aligned (megatron/core/optimizer/param_layout.py, pad_param_start)."""
+
+BUCKET_ALIGNMENT = 128
+"""Elements to whose least common multiple with the data-parallel size the end of a bucket is aligned (the same file, bucket_end_divisor)."""
+
+STATE_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
+"""Bytes of a state by Megatron's name of its dtype."""
+
+
+def state_bytes_per_param(*, dtype: str, shards: int, distributed: bool) -> float:
+    """Weights, gradients and Adam's states, in bytes a parameter of the rank's model shard.
+
+    Source: megatron-core's guide to the distributed optimizer (docs/user-guide/features/dist_optimizer.md): bf16 weights with fp32
+    gradients 18 or 6 + 12/d; fp16 weights and gradients 20 or 4 + 16/d, since gradients are copied to fp32; fp32 16 or 8 + 8/d.
+
+    Args:
+        dtype: of the weights.
+        shards: d, the data-parallel ranks (context-parallel ones included) that share the states.
+        distributed: whether the distributed optimizer is used.
+
+    >>> [state_bytes_per_param(dtype=t, shards=8, distributed=True) for t in ("bfloat16", "float16", "float32")]
+    [7.5, 6.0, 9.0]
+    >>> state_bytes_per_param(dtype="bfloat16", shards=8, distributed=False)
+    18.0
+    """
+    whole, shared = {"bfloat16": (6, 12), "float16": (4, 16), "float32": (8, 8)}[dtype]
+    return whole + shared / (shards if distributed else 1)
+
+
+def padded_vocab_size(vocab_size: Any, *, tp: Any, divisible_by: int = 128) -> Any:
+    """Rows of the vocabulary after padding, a multiple of ``make_vocab_size_divisible_by * tp``.
+
+    Source: megatron/training/vocab_utils.py, ``calculate_padded_vocab_size``.
+
+    >>> padded_vocab_size(50257, tp=1), padded_vocab_size(128256, tp=8)
+    (50304, 129024)
+    """
+    return round_up(vocab_size, divisible_by * tp)
+
+
+def buffer_numel(num_params: Any, *, shards: Any) -> Any:
+    """Elements of a contiguous buffer whose parameters, aligned already, are so many: one bucket, padded to equal shards.
+
+    Source: megatron/core/optimizer/distrib_optimizer.py, ``_compute_per_buffer_param_layout``.
+
+    Args:
+        num_params: the sum of `aligned_numel` over the parameters.
+        shards: ranks of the group that shares the optimizer's states.
+
+    >>> buffer_numel(1000 * 64, shards=3)
+    64128
+    """
+    multiple = math.lcm(shards, BUCKET_ALIGNMENT) if isinstance(shards, int) else BUCKET_ALIGNMENT * shards
+    return round_up(num_params, multiple)
+
+
+def aligned_numel(num_params: Any) -> Any:
+    """Elements of one parameter in a buffer of the distributed optimizer.
+
+    Source: megatron/core/optimizer/param_layout.py, ``pad_param_start``.
+
+    >>> aligned_numel(100)
+    128
+    """
+    return round_up(num_params, PARAM_ALIGNMENT)
+
+
+def main_param_bytes(*, precision_aware: bool, main_params: str, dtype: str) -> int:
+    """Bytes of a main parameter beside a trained weight of that dtype.
+
+    Source: transformer_engine/pytorch/optimizers/fused_adam.py: the precision-aware optimizer keeps of an fp32 main parameter the 16 bits
+    that the bf16 weight lacks (``store_param_remainders``, the default), or an fp16 one. fp32 weights are their own main parameters.
+
+    >>> [main_param_bytes(precision_aware=p, main_params="fp32", dtype="bfloat16") for p in (False, True)]
+    [4, 2]
+    """
+    if dtype == "float32":
+        return 0
+    if not precision_aware:
+        return 4
+    return 2 if dtype == "bfloat16" or main_params == "fp16" else 4
+
+
+def gradient_bytes(*, dtype: str, in_bf16: bool, main_grads: str) -> int:
+    """Bytes of an element of the gradient buffer.
+
+    Source: megatron/training/arguments.py: with bf16 weights gradients are accumulated and reduced in fp32 unless ``grad_reduce_in_bf16``
+    or ``main_grads_dtype`` says otherwise; fp16 weights keep fp16 gradients.
+
+    >>> gradient_bytes(dtype="bfloat16", in_bf16=False, main_grads="fp32"), gradient_bytes(dtype="float16", in_bf16=False, main_grads="fp32")
+    (4, 2)
+    """
+    if dtype == "float32":
+        return 4
+    return 2 if in_bf16 or dtype == "float16" else STATE_BYTES[main_grads]
+
+
+def expert_data_parallel(world: Any, *, pp: Any, ep: Any, etp: Any) -> Any:
+    """Ranks that hold the same routed experts: world / (etp · ep · pp).
+
+    Source: megatron/core/parallel_state.py, ``initialize_model_parallel`` (expert_data_parallel_size).
+
+    >>> expert_data_parallel(64, pp=2, ep=2, etp=4)
+    4
+    """
+    return world // (pp * ep * etp)
+
+
+def shard_numel(numel: Any, *, shards: Any) -> Any:
+    """Elements of one rank's part of a padded buffer.
+
+    Source: megatron/core/optimizer/distrib_optimizer.py, ``_build_model_gbuf_range``.
+
+    >>> shard_numel(64128, shards=3)
+    21376
+    """
+    return ceil_div(numel, shards)
+
+
+def megatron_lm_state_bytes(
+    *, tp_sharded: int, replicated: int, experts: int, embedding: int, final_layernorm: int = 0, tp: int = 1, pp: int = 1, ep: int = 1, etp: int = 1,
+    dp: int = 1, expert_dp: int = 1, distributed: bool = True, tied: bool = True
+) -> float:  # fmt: skip
+    """What Megatron-LM prints for weights, gradients and states of the most loaded stage: an even share of all layers, and one table.
+
+    Source: megatron/training/theoretical_memory_usage.py, ``compute_weight_and_optimizer_memory``.
+
+    Args:
+        tp_sharded, replicated, experts: parameters of all layers that tensor parallelism cuts, that it does not, and of routed experts.
+        embedding: of one table.
+        final_layernorm: of the last norm.
+        tp, pp, ep, etp, dp, expert_dp: degrees.
+        distributed: whether the distributed optimizer is used.
+        tied: the head uses the table; otherwise it has its own, which without a pipeline is on the same rank.
+
+    >>> megatron_lm_state_bytes(tp_sharded=896, replicated=64, experts=1024, embedding=256, final_layernorm=8, tp=2, pp=2, ep=2, etp=4, dp=16, expert_dp=4)
+    3195.0
+    """
+    tables = 2 if not tied and pp == 1 else 1
+    dense = (tp_sharded / pp + tables * embedding) / tp + (replicated + final_layernorm) / pp
+    routed = experts / pp / (ep * etp)
+    rate, expert_rate = (state_bytes_per_param(dtype="bfloat16", shards=d, distributed=distributed) for d in (dp, expert_dp))
+    return dense * rate + routed * expert_rate
+
+
+def bridge_params_per_rank(*, by_stage: list[int], embedding: int, tp: int = 1, tied: bool = True, even: bool = True) -> float:
+    """Dense parameters of the most loaded rank as Megatron-Bridge counts them: everything is cut by tensor parallelism.
+
+    Source: Megatron-Bridge, src/megatron/bridge/training/utils/theoretical_memory_utils.py, ``_dense_parameters_on_most_loaded_shard``.
+
+    Args:
+        by_stage: parameters of each stage's layers, the last norm with the last stage's.
+        embedding: of one table.
+        tp: degree.
+        tied: whether the head uses the table.
+        even: stages share the layers evenly; otherwise both ends hold a table, tied or not.
+
+    >>> bridge_params_per_rank(by_stage=[6272, 6304], embedding=512, tp=2)
+    3400.0
+    """
+    if even:
+        tables = 2 if not tied and len(by_stage) == 1 else 1
+        return sum(by_stage) / (len(by_stage) * tp) + tables * embedding / tp
+    loads = list(by_stage)
+    loads[0] += embedding
+    loads[-1] += embedding
+    return max(loads) / tp

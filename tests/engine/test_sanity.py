@@ -1,0 +1,23 @@
+"""The closed form beside the estimate."""
+
+from __future__ import annotations
+
+import pytest
+
+from memcalc.engine.sanity import sanity_of
+from tests.engine.toy import job, llama
+
+
+def test_the_rule_of_34() -> None:
+    """34 bytes a token, layer and unit of hidden size."""
+    (term,) = sanity_of(job(llama(), seq_len=128))
+    assert term.bytes == 34 * 128 * 256 * 8
+
+
+@pytest.mark.parametrize(
+    ("keys", "factor"), [({"tp": 4, "sp": True}, 34 / 4), ({"tp": 4}, 10 + 24 / 4), ({"recompute": "full"}, 2), ({"pp": 4, "grad_accum": 2}, 34 / 2)]
+)
+def test_it_follows_the_degrees(keys: dict[str, int], factor: float) -> None:
+    """Tensor and sequence parallelism, full recomputation, and a pipeline that is half full."""
+    (term,) = sanity_of(job(llama(), seq_len=128, **keys))
+    assert term.bytes == factor * 128 * 256 * 8

@@ -44,6 +44,7 @@ class MaskedHead(Component):
         activation: between dense and norm.
         tied: its weight is the embedding's table, counted there.
         upcast: the loss is taken of logits in fp32 (ModernBERT), not of the logits as they are (BERT).
+        loose_bias: a bias beside the projection's own, which nothing uses (BERT and RoBERTa, untied).
     """
 
     dense: Linear
@@ -52,6 +53,12 @@ class MaskedHead(Component):
     activation: str = "gelu"
     tied: bool = True
     upcast: bool = False
+    loose_bias: bool = False
+
+    def own_weights(self) -> Iterator[Weight]:
+        """``bias`` (vocabulary,), which takes no gradient."""
+        if self.loose_bias:
+            yield Weight("bias", (self.proj.outputs,), frozen=True)
 
     def weights(self, prefix: str = "") -> Iterator[tuple[str, Weight]]:
         """Those of its parts; of a tied projection its bias only."""

@@ -76,9 +76,14 @@ def eager(ctx: Context, m: Attention, query: Tensor, key: Tensor, value: Tensor,
         scores = F.add(scores, mask, "masked scores")
     scores = F.cast(F.softmax(scores, "float32" if m.softmax == "fp32" else None, "probabilities in full precision"), dtype, "probabilities")
     scores = dropout(ctx, scores, m.dropout)
-    if ctx.probabilities is not None:
-        ctx.probabilities.append(scores)
+    give(ctx, scores)
     return combine(ctx, m, scores, value, (*query.shape[:-1], value.shape[-1]))
+
+
+def give(ctx: Context, probabilities: Tensor) -> None:
+    """Probabilities are returned beside the output: the layer that runs may have a variable for them."""
+    if ctx.probabilities is not None:
+        ctx.probabilities.append(probabilities)
 
 
 def score(ctx: Context, m: Attention, query: Tensor, key: Tensor, *, scaled: bool = True) -> Tensor:

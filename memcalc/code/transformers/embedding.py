@@ -59,6 +59,12 @@ def each_sequence(ctx: Context, name: str) -> Tensor:
     return ctx.tape.new((ctx.batch, ctx.seq), "int64", name)
 
 
+def hold(ctx: Context, x: Tensor, name: str) -> Tensor:
+    """x, which the model's forward has a variable for until the last layer is through."""
+    ctx.shared[name] = Tensor(ctx.tape, x.shape, x.dtype, x.storage)
+    return x
+
+
 def number(ctx: Context) -> None:
     """Position ids, which the model's forward holds."""
     ctx.shared["position_ids"] = ctx.tape.new((ctx.seq,), "int64", "position_ids")
@@ -77,8 +83,11 @@ def decoder(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
 def gpt2(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
     """Tokens and positions, which the model's forward holds both beside their sum (GPT2Model.forward)."""
     ctx.holds_output = False
-    x = ctx.shared["inputs_embeds"] = look_up(ctx, m, ids)
-    rows = ctx.shared["position_embeds"] = positions(ctx, m, one_sequence(ctx, "position_ids"))
+    x = hold(ctx, look_up(ctx, m, ids), "inputs_embeds")
+    numbers = one_sequence(ctx, "position_ids")
+    if not ctx.settings.training:  # in training the table's gradient needs them
+        ctx.shared["position_ids"] = numbers
+    rows = hold(ctx, positions(ctx, m, numbers), "position_embeds")
     return dropout(ctx, F.add(x, rows, "embeds"), m.dropout)
 
 
@@ -90,15 +99,17 @@ def opt(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
     ctx.shared["position_ids"] = each_sequence(ctx, "position_ids")
     if m.project is not None:
         x = ctx.run(m.project, x)
-    ctx.shared["inputs_embeds"] = x
-    rows = ctx.shared["position_embeds"] = positions(ctx, m, each_sequence(ctx, "offset position_ids"))
+    x = hold(ctx, x, "inputs_embeds")
+    rows = hold(ctx, positions(ctx, m, each_sequence(ctx, "offset position_ids")), "position_embeds")
     return F.add(x, rows, "embeds")
 
 
 def bloom(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
-    """Tokens, normalised by the model's forward, which holds them as the norm does (BloomModel.forward)."""
+    """Tokens, normalised by the model's forward, which holds them; in training the norm does so anyway (BloomModel.forward)."""
     ctx.holds_output = False
     x = look_up(ctx, m, ids)
+    if not ctx.settings.training:
+        x = hold(ctx, x, "inputs_embeds")
     assert m.norm is not None
     return ctx.run(m.norm, x, "norm")
 

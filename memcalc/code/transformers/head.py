@@ -32,8 +32,10 @@ def head(ctx: Context, m: Head, x: Tensor) -> Tensor:
         return logits
     ctx.shared["logits"] = logits
     wide = F.cast(logits, "float32", "logits in fp32")
-    padded = ctx.tape.new((ctx.batch, Axis("seq_len + 1", ctx.seq.size + 1)), "int64", "padded labels")
-    target = ctx.tape.new((ctx.batch, ctx.seq), "int64", "shifted labels")
+    # Of one sequence, the shifted labels are a contiguous view of the padded ones; of several, a copy.
+    several = ctx.batch.size > 1
+    padded = ctx.tape.new((Axis("batch", ctx.batch.size * several), Axis("seq_len + 1", ctx.seq.size + 1)), "int64", "padded labels")
+    target = ctx.tape.new((ctx.batch, Axis("seq_len", ctx.seq.size + 1 - several)), "int64", "shifted labels")
     del logits
     log_probs = F.log_softmax(wide)
     loss = F.nll_loss(log_probs, target)

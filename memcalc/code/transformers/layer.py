@@ -68,20 +68,26 @@ def add_branch(ctx: Context, m: DecoderLayer, residual: Tensor, branch: Tensor) 
 def parallel_layer(ctx: Context, m: ParallelLayer, x: Tensor) -> Tensor:
     """x (batch, seq, hidden) → the same (GPTJBlock.forward, CohereDecoderLayer.forward, GPTNeoXLayer.forward)."""
     h = ctx.run(m.input_layernorm, x, "input_layernorm")
+    held = ctx.probabilities = []
+    mixed = dropout(ctx, ctx.run(m.self_attn, h, "self_attn"), m.dropout)
+    ctx.probabilities = None
     if m.mlp_layernorm is not None:
-        mixed = dropout(ctx, ctx.run(m.self_attn, h, "self_attn"), m.dropout)
         del h
         h = ctx.run(m.mlp_layernorm, x, "mlp_layernorm")
-    else:
-        mixed = dropout(ctx, ctx.run(m.self_attn, h, "self_attn"), m.dropout)
     out = dropout(ctx, ctx.run(m.mlp, h, "mlp"), m.dropout)
-    return F.add(out, mixed, "sum of branches") + x
+    out = F.add(out, mixed, "sum of branches") + x
+    held.clear()
+    return out
 
 
 @runs(PostNormLayer)
 def post_norm_layer(ctx: Context, m: PostNormLayer, x: Tensor) -> Tensor:
     """x (batch, seq, hidden) → the same (BertLayer.forward)."""
+    held = ctx.probabilities = []
     h = dropout(ctx, ctx.run(m.self_attn, x, "self_attn"), m.dropout)
+    ctx.probabilities = None
     h = ctx.run(m.attention_norm, h + x, "attention_norm")
     y = dropout(ctx, ctx.run(m.mlp, h, "mlp"), m.dropout)
-    return ctx.run(m.output_norm, y + h, "output_norm")
+    y = ctx.run(m.output_norm, y + h, "output_norm")
+    held.clear()
+    return y

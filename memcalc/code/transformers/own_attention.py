@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memcalc.code.context import Context, runs
-from memcalc.code.transformers.attention import combine, merge, repeat_kv, score, stack_sequences
+from memcalc.code.transformers.attention import combine, give, merge, repeat_kv, score, stack_sequences
 from memcalc.code.transformers.dropout import dropout
 from memcalc.code.transformers.falcon import split_falcon, written_out
 from memcalc.code.transformers.mask import mask_name
@@ -26,6 +26,7 @@ def gpt_neo(ctx: Context, m: GPTNeoAttention, x: Tensor) -> Tensor:
     scores = F.add(scores, ctx.shared[mask_name(None)], "masked scores")
     scores = F.softmax(scores, name="probabilities in fp32")
     scores = dropout(ctx, F.cast(scores, value.dtype, "probabilities"), m.dropout)
+    give(ctx, scores)
     out = combine(ctx, m, scores, value, query.shape)
     del wide_q, wide_k
     return merge(ctx, m, out)
@@ -36,12 +37,16 @@ def bloom(ctx: Context, m: BloomAttention, x: Tensor) -> Tensor:
     """Bias and scores in one product; unmasked and masked scores are held to the end (BloomAttention.forward)."""
     query, key, value = project(ctx, m, x)
     key, value = ctx.remember(key, "key"), ctx.remember(value, "value")
-    parts = [stack_sequences(ctx, t, f"{name} in order", is_stacked=False) for t, name in ((query, "query"), (key, "key"), (value, "value"))]
+    cached = not ctx.settings.training
+    parts = [stack_sequences(ctx, query, "query in order", is_stacked=False)]
+    parts += [stack_sequences(ctx, t, f"{name} in order", is_stacked=cached) for t, name in ((key, "key"), (value, "value"))]
     shape = (ctx.batch, query.shape[1], query.shape[2], Axis("keys", key.shape[2].size))
     scores = F.baddbmm(ctx.shared["alibi"], parts[0], parts[1], shape, "scores")
     masked = F.add(scores, ctx.shared[mask_name(None)], "masked scores")
     probabilities = F.cast(F.softmax(masked, "float32", "probabilities in fp32"), query.dtype, "probabilities")
-    out = F.matmul(dropout(ctx, probabilities, m.dropout), parts[2], query.shape, "attention output")
+    probabilities = dropout(ctx, probabilities, m.dropout)
+    give(ctx, probabilities)
+    out = F.matmul(probabilities, parts[2], query.shape, "attention output")
     out = F.clone(out, "attention output in order")
     del parts, scores
     return merge(ctx, m, out)
@@ -55,8 +60,9 @@ def mpt(ctx: Context, m: MptAttention, x: Tensor) -> Tensor:
     scores = F.add(score(ctx, m, query, key), ctx.shared["alibi"], "scores with bias")
     scores = F.masked_fill(scores, ctx.shared[mask_name(None)], "masked scores")
     probabilities = F.cast(F.softmax(scores, name="probabilities in fp32"), value.dtype, "probabilities")
-    out = combine(ctx, m, dropout(ctx, probabilities, m.dropout), value, query.shape)
-    return merge(ctx, m, out)
+    probabilities = dropout(ctx, probabilities, m.dropout)
+    give(ctx, probabilities)
+    return merge(ctx, m, combine(ctx, m, probabilities, value, query.shape))
 
 
 @runs(FalconAttention)
@@ -95,6 +101,7 @@ def in_place(ctx: Context, m: FalconAttention, query: Tensor, key: Tensor, value
     heads = query.shape[1]
     scores = F.scale_in_place(score(ctx, m, query, repeat_kv(key, heads), scaled=False))
     scores = F.softmax(F.add(scores, mask, "masked scores"), name="probabilities")
+    give(ctx, scores)
     return combine(ctx, m, scores, repeat_kv(value, heads), query.shape)
 
 
@@ -104,4 +111,6 @@ def with_alibi(ctx: Context, m: FalconAttention, query: Tensor, key: Tensor, val
     wide = F.cast(scores, "float32", "scores in fp32")
     biased = F.scale_in_place(F.add(wide, ctx.shared["alibi"], "scores with bias"))
     probabilities = F.softmax(F.cast(F.add(biased, mask, "masked scores"), query.dtype, "scores"), name="probabilities")
-    return combine(ctx, m, dropout(ctx, probabilities, m.dropout), value, query.shape)
+    probabilities = dropout(ctx, probabilities, m.dropout)
+    give(ctx, probabilities)
+    return combine(ctx, m, probabilities, value, query.shape)

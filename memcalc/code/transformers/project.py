@@ -9,6 +9,7 @@ from memcalc.code.context import Context
 from memcalc.components import Attention, LayerNorm, RMSNorm
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
+from memcalc.tape.functional.routing import clamp
 from memcalc.tape.tensor import Shape, Tensor
 
 QKV = tuple[Tensor, Tensor, Tensor]
@@ -18,19 +19,25 @@ def project(ctx: Context, m: Attention, x: Tensor) -> QKV:
     """Queries (batch, heads, seq, head_dim), keys and values (batch, kv_heads, seq, head_dim), not yet normalised."""
     shapes = head_shapes(ctx, m)
     if m.k is None or m.v is None:
-        return LAYOUTS[m.layout](ctx.run(m.q, x), shapes)
-    if not over_projection(m.q_norm, m):
+        fused = ctx.run(m.q, x)
+        return LAYOUTS[m.layout](clamp(fused, "clamped") if m.clamped else fused, shapes)
+    if not over_projection(m.q_norm, m) and not m.clamped:
         query = ctx.run(m.q, x)
         query = F.split_heads(F.scale(query, "query scaled") if m.scaled_query else query, shapes[0])
         key = F.split_heads(ctx.run(m.k, x), shapes[1])
         return query, key, F.split_heads(ctx.run(m.v, x), shapes[1])
-    assert m.q_norm is not None
-    assert m.k_norm is not None
-    query = ctx.run(m.q_norm, ctx.run(m.q, x), "q_norm")
-    key = ctx.run(m.k_norm, ctx.run(m.k, x), "k_norm")
+    query = whole_norm(ctx, m.q_norm, ctx.run(m.q, x), "q_norm")
+    key = whole_norm(ctx, m.k_norm, ctx.run(m.k, x), "k_norm")
     value = ctx.run(m.v, x)
+    if m.clamped:
+        query, key, value = (clamp(y, "clamped", in_place=True) for y in (query, key, value))
     query = F.split_heads(query, shapes[0])
     return query, F.split_heads(key, shapes[1]), F.split_heads(value, shapes[1])
+
+
+def whole_norm(ctx: Context, norm: RMSNorm | LayerNorm | None, x: Tensor, name: str) -> Tensor:
+    """x after a norm of all heads at once, where there is one."""
+    return x if norm is None else ctx.run(norm, x, name)
 
 
 def head_shapes(ctx: Context, m: Attention) -> tuple[Shape, Shape]:

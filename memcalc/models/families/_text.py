@@ -45,6 +45,9 @@ def partial_rotary(config: Config, head_dim: int, *, default: float, key: str = 
         head_dim: all of a head.
         default: the share of this family's models whose files say nothing.
         key: its older name at the top of the file.
+
+    Raises:
+        ModelError: it is not a share, or not one of whole pairs.
     """
     nested = config.get("rope_parameters") or config.get("rope_scaling") or {}
     share = nested.get("partial_rotary_factor") if isinstance(nested, dict) else None
@@ -53,7 +56,9 @@ def partial_rotary(config: Config, head_dim: int, *, default: float, key: str = 
     if isinstance(share, bool) or not isinstance(share, (int, float)) or not 0 < share <= 1:
         raise config.error(f"partial_rotary_factor is {share!r}; a share above 0 and at most 1 was expected")
     dim = int(head_dim * share)
-    return dim - dim % 2
+    if dim % 2 or not dim:
+        raise config.error(f"partial_rotary_factor {share} turns {dim} of the {head_dim} elements of a head, and rotary positions turn pairs")
+    return dim
 
 
 def layer_windows(config: Config, num_layers: int, *, pattern: int, window: int | None) -> tuple[int | None, ...]:

@@ -70,6 +70,7 @@ def encoder(
             proj=Linear("decoder", width, sizes.vocab, bias=True, split="column"),
             activation=config.str("hidden_act", default="gelu") if config.model_type == "bert" else "gelu",
             tied=tied,
+            loose_bias=config.model_type != "electra" and not tied,
         ),
         names=(embeddings, "", head),
         buffer_bytes=positions * ID_BYTES,

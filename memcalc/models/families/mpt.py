@@ -15,14 +15,9 @@ ARCHITECTURES = {"MptForCausalLM": "mpt", "MPTForCausalLM": "mpt"}
 
 
 def spec(config: Config) -> ModelSpec:
-    """Pre-norm layers of multi-head attention and a network of two linear layers; transformers' code has it four times as wide always.
-
-    Raises:
-        ModelError: queries, keys and values are clipped.
-    """
-    nested = config.get("attn_config") or {}
-    if isinstance(nested, dict) and nested.get("clip_qkv"):
-        raise config.error("attn_config.clip_qkv is not known to memcalc")
+    """Pre-norm layers of multi-head attention and a network of two linear layers; transformers' code has it four times as wide always."""
+    nested = config.get("attn_config")
+    clamped = isinstance(nested, dict) and bool(nested.get("clip_qkv"))
     hidden, heads = config.int("d_model", "hidden_size"), config.int("n_heads", "num_attention_heads")
     sizes = text.axes(
         hidden=hidden,
@@ -41,6 +36,7 @@ def spec(config: Config) -> ModelSpec:
         None,
         None,
         Linear("out_proj", width, width, split="row"),
+        clamped=clamped,
     )
     mlp = MLP(Linear("up_proj", width, sizes.intermediate, split="column"), Linear("down_proj", sizes.intermediate, width, split="row"), "gelu")
     tied, length = config.bool("tie_word_embeddings", default=True), config.int("max_seq_len", default=2048)

@@ -5,6 +5,8 @@ Source: transformers, models/olmo/modeling_olmo.py.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from memcalc.components import DecoderLayer, Embedding, LayerNorm, Rotary
 from memcalc.models.config import Config
 from memcalc.models.families import _decoder as decoder
@@ -20,6 +22,7 @@ def spec(config: Config) -> ModelSpec:
     sizes, bias = decoder.read_sizes(config), config.bool("attention_bias", default=False)
     norm, rotary = LayerNorm(sizes.hidden, bias=False, style="upcast"), Rotary(sizes.head_dim, precision="angles")
     attention = decoder.attention(sizes, qkv_bias=bias, o_bias=bias, rotary=rotary)
+    attention = replace(attention, clamped=config.optional_float("clip_qkv", default=None) is not None)
     layer = DecoderLayer(norm, attention, norm, decoder.gated_mlp(sizes, config.str("hidden_act", default="silu")))
     return text.language_model(
         config,

@@ -12,6 +12,7 @@ from memcalc.engine.plan import Part, Plan, Shard, by_width
 from memcalc.engine.result import Term
 from memcalc.engine.strategies.base import Strategy, optimizer_states, optimizer_temporaries, other_width, weights
 from memcalc.engine.walk import Reason, Walk
+from memcalc.errors import InputError, ShardingError
 from memcalc.formulas.host import pinned_bytes
 from memcalc.specs.job import Job
 from memcalc.units import DTYPE_BYTES
@@ -60,6 +61,7 @@ class Sharded(Strategy):
 
     def __init__(self, job: Job, plan: Plan) -> None:
         super().__init__(job, plan)
+        check(job)
         self.ranks = self.num_ranks()
         self.stored_width = DTYPE_BYTES[job.run.dtype]
         groups = self.groups()
@@ -171,6 +173,23 @@ class Sharded(Strategy):
         if not self.offloads:
             optimizer_temporaries(walk, self.job, self.local)
 
+    def initialize(self, walk: Walk) -> None:
+        """Units are sharded one after the other, the root last, around a model that is whole on the card; one that is on the host never is."""
+        if self.offloads:
+            return
+        for unit in self.all_units():
+            why = Reason("num_params * width", {"width": self.stored_width}, "the model as it was loaded")
+            walk.alloc(f"weights/whole {unit.path}", whole_bytes(self, unit) * unit.repeat, why)
+        walk.alloc("buffers", self.job.model.buffer_bytes, Reason("rotary frequencies and other buffers of the modules"))
+        for unit in self.all_units():
+            walk.repeat(unit.repeat, lambda _, unit=unit: self.shard(walk, unit))  # type: ignore[misc]
+
+    def shard(self, walk: Walk, unit: Unit) -> None:
+        """A unit's shards are made, and its whole weights go."""
+        why = Reason("num_params / ranks * width", {"ranks": self.ranks, "width": self.stored_width}, "sharded")
+        walk.alloc(f"weights/{unit.path}", self.shard_bytes(unit), why)
+        walk.free(f"weights/whole {unit.path}", whole_bytes(self, unit))
+
     def host(self) -> tuple[Term, ...]:
         """Offloaded: shards of weights and gradients, pinned so that copies overlap, and the optimizer states, which are not."""
         if not self.offloads or not isinstance(self.ranks, int):
@@ -225,6 +244,31 @@ class Sharded(Strategy):
             return 0
         ends = (s for part in self.plan.parts if part.block.role == "embedding" for s in part.shards if s.trainable)
         return next((s.num_params * s.width for s in ends), 0)
+
+
+def whole_bytes(rank: Sharded, unit: Unit) -> Any:
+    """A unit's weights before they are sharded."""
+    return sum(s.num_params * rank.stored(s) for s in unit.shards)
+
+
+def check(job: Job) -> None:
+    """What either version cannot do is an error that says what it can.
+
+    Raises:
+        InputError: offloading in part, or to a disk; a ZeRO stage in the place of the engine's own key.
+        ShardingError: replicas that do not divide the ranks.
+    """
+    asked, offload, mesh = job.run.sharding, job.run.offload, job.mesh
+    if offload.params == "nvme" or (offload.optimizer is not None and offload.params is None):
+        raise InputError(f"engine {job.engine} moves weights, gradients and optimizer states to the host together: offload.params: cpu", where="offload")
+    if job.zero in (1, 2):
+        own = "reshard_after_forward: false" if job.engine == "fsdp2" else "fsdp_sharding_strategy: SHARD_GRAD_OP"
+        raise InputError(f"engine {job.engine} has no ZeRO stage {job.zero}; weights that stay gathered after forward are {own}", where="sharding.zero")
+    if isinstance(mesh.dp, int) and mesh.dp % mesh.dp_replicate:
+        able = [d for d in range(1, mesh.dp + 1) if mesh.dp % d == 0]
+        raise ShardingError(
+            f"dp {mesh.dp} does not divide into dp_replicate {asked.dp_replicate}; it can be {', '.join(map(str, able))}", where="sharding.dp_replicate"
+        )
 
 
 def is_layer(part: Part) -> bool:

@@ -24,11 +24,13 @@ from typing import Any
 from memcalc.engine.plan import Part, Plan, Shard
 from memcalc.engine.strategies._fsdp import Sharded, Unit
 from memcalc.engine.walk import Reason, Walk
+from memcalc.errors import ShardingError
 from memcalc.formulas import fsdp
 from memcalc.specs.job import Job
 from memcalc.tape.span import maximum
 from memcalc.units import DTYPE_BYTES
 
+FLAT_WEIGHTS = "weights/flat parameter"
 FLAT, CAST = "gradients/flat gradient", "communication/flat gradient in the reduce dtype"
 LOW, OUTPUT = "communication/shard in the policy's dtype", "communication/reduce-scatter output"
 SOURCE, RUNTIME = "torch/distributed/fsdp/_flat_param.py", "torch/distributed/fsdp/_runtime_utils.py"
@@ -57,15 +59,24 @@ class Engine(Sharded):
         return [] if self.job.run.sharding.fsdp_auto_wrap_policy == "NO_WRAP" else super().groups()
 
     def num_ranks(self) -> Any:
-        """Ranks that share a unit: those of one replica under hybrid sharding, one where nothing is sharded."""
+        """Ranks that share a unit: those of one replica under hybrid sharding, one where nothing is sharded.
+
+        Raises:
+            ShardingError: replicas under a strategy that has none.
+        """
         mesh = self.job.mesh
+        if "HYBRID" not in self.sharding and self.job.run.sharding.dp_replicate > 1:
+            raise ShardingError(
+                f"{self.sharding} has no replicas: with dp_replicate, fsdp_sharding_strategy is HYBRID_SHARD or _HYBRID_SHARD_ZERO2",
+                where="sharding.dp_replicate",
+            )
         if self.sharding == "NO_SHARD":
             return 1
         return (mesh.dp_shard if "HYBRID" in self.sharding else mesh.dp) * mesh.cp
 
     # ------------------------------------------------------------------ what the strategy does
     @property
-    def shards(self) -> bool:
+    def is_sharded(self) -> bool:
         """Whether weights are shards between uses."""
         return self.sharding != "NO_SHARD"
 
@@ -77,7 +88,7 @@ class Engine(Sharded):
     @property
     def copies(self) -> bool:
         """Whether whole weights are copied to be computed with: from the host, or into the policy's dtype."""
-        return not self.shards and (self.is_mixed or self.offloads)
+        return not self.is_sharded and (self.is_mixed or self.offloads)
 
     @property
     def regathers(self) -> bool:
@@ -87,7 +98,7 @@ class Engine(Sharded):
     @property
     def stays_gathered(self) -> bool:
         """Whether weights are still gathered from the micro-batch before: without a reduction, those that forward does not free stay."""
-        return self.defers and self.shards and not self.regathers
+        return self.defers and self.is_sharded and not self.regathers
 
     # ------------------------------------------------------------------ sizes
     def flat(self, shards: Iterable[Shard]) -> list[tuple[Any, Shard]]:
@@ -99,7 +110,7 @@ class Engine(Sharded):
 
     def gathered_bytes(self, unit: Unit) -> Any:
         """A unit's weights as it computes with them, where they are not those that are stored."""
-        return sum(numel * s.width for numel, s in self.flat(unit.shards)) if self.shards or self.copies else 0
+        return sum(numel * s.width for numel, s in self.flat(unit.shards)) if self.is_sharded or self.copies else 0
 
     def flat_gradient_bytes(self, unit: Unit) -> Any:
         """The flat gradient as backward makes it."""
@@ -146,6 +157,16 @@ class Engine(Sharded):
             self.states(walk)
             for unit in self.all_units() if not self.offloads else ():
                 self.keep_shard(walk, unit, repeat=unit.repeat)
+
+    def shard(self, walk: Walk, unit: Unit) -> None:
+        """A unit's parameters are copied into a flat one, of which this rank keeps a copy of its part (_init_utils.py, ``_init_param_handle_from_params``)."""
+        flat = self.shard_bytes(unit) * self.ranks
+        walk.alloc(FLAT_WEIGHTS, flat, Reason("flat_numel * width", {"width": self.stored_width}, f"{SOURCE}, flatten_tensors_into_flat_param"))
+        if not self.is_sharded:
+            walk.free(FLAT_WEIGHTS, flat)
+        super().shard(walk, unit)
+        if self.is_sharded:
+            walk.free(FLAT_WEIGHTS, flat)
 
     def pinned(self, *, trainable: bool) -> list[int]:
         """Bytes of each pinned tensor: a unit's shard."""
@@ -195,12 +216,12 @@ class Engine(Sharded):
 
     def end_forward(self, walk: Walk) -> None:
         """The root stays, unless it is a mere copy in another dtype."""
-        if not self.shards:
+        if not self.is_sharded:
             self.free(walk, self.root)
 
     def gather(self, walk: Walk, unit: Unit) -> None:
         """A unit's flat parameter, from shards that are cast first, or copied from the host (``pre_unshard``, ``unshard``)."""
-        copied = self.shards and (self.is_mixed or self.offloads)
+        copied = self.is_sharded and (self.is_mixed or self.offloads)
         low = sum(numel // self.ranks * s.width for numel, s in self.flat(unit.shards)) if copied else 0
         walk.alloc(LOW, low, Reason("flat_numel / ranks * width", {"ranks": self.ranks}, f"{SOURCE}, pre_unshard"))
         if self.is_mixed and self.offloads:
@@ -217,7 +238,7 @@ class Engine(Sharded):
     def begin_backward(self, walk: Walk) -> None:
         """The root is there, or made again; the last layer is gathered ahead."""
         self.ahead = False
-        if not self.shards:
+        if not self.is_sharded:
             self.gather(walk, self.root)
         if self.prefetch == "BACKWARD_PRE":
             self._gather_ahead(walk, self.last)
@@ -280,7 +301,7 @@ class Engine(Sharded):
         flats = self.flat(unit.trainable)
         cast = sum(numel * self.reduced(s) for numel, s in flats if self.reduced(s) != s.width)
         walk.alloc(CAST, cast, Reason("flat_numel * reduce_dtype", {}, f"{RUNTIME}, _post_backward_hook"))
-        if self.shards:
+        if self.is_sharded:
             output = sum(numel // self.ranks * self.reduced(s) for numel, s in flats if self.reduced(s) != self.stored(s))
             walk.alloc(OUTPUT, output, Reason("flat_numel / ranks * reduce_dtype", {"ranks": self.ranks}, f"{RUNTIME}, _get_reduce_scatter_tensors"))
             self._keep(walk, unit)

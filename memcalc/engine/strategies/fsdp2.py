@@ -37,6 +37,7 @@ class Engine(Sharded):
         buffer_held: bytes of the all-gather buffer that forward still keeps.
         input_held: bytes of the reduce-scatter input that backward still keeps.
         late: units whose gradients are reduced after the root's, the last of the model first.
+        ahead: the unit that the buffer was made for ahead of its backward.
     """
 
     def __init__(self, job: Job, plan: Plan) -> None:
@@ -45,6 +46,7 @@ class Engine(Sharded):
         self.buffer_held: Any = 0
         self.input_held: Any = 0
         self.late: list[Unit] = []
+        self.ahead: Unit | None = None
 
     def groups(self) -> list[tuple[Part, ...]]:
         """Layers; and if asked, the table by itself, and the final norm with the head. A tied table makes all of these one: the root."""
@@ -128,14 +130,14 @@ class Engine(Sharded):
     # ------------------------------------------------------------------ backward
     def begin_backward(self, walk: Walk) -> None:
         """The root is gathered again, and the last layer ahead."""
+        self.ahead = None
         if not self.root.shards:
             return
         if self.root_reshards:
             self.fetch(walk, self.root)
             self.copy_out(walk, self.root)
             walk.free(BUFFER, self.buffer_bytes(self.root))
-        if self.last is not None and self.reshards(self.last):
-            self.fetch(walk, self.last)
+        self._fetch_ahead(walk, self.last)
 
     def backward(self, walk: Walk, part: Part, i: int) -> None:
         """A unit is gathered, the next one ahead; it runs back, is freed, and its gradients are reduced."""
@@ -149,16 +151,22 @@ class Engine(Sharded):
             elif part.profile.out.requires_grad:
                 self.late.append(unit)
 
+    def _fetch_ahead(self, walk: Walk, unit: Unit | None) -> None:
+        self.ahead = unit if unit is not None and self.reshards(unit) else None
+        if self.ahead is not None:
+            self.fetch(walk, self.ahead)
+
     def _open_backward(self, walk: Walk, unit: Unit, following: Unit | None, *, runs: bool) -> None:
         """A unit that does not run back (a frozen table) leaves the buffer that was made ahead of it for `end_backward`."""
         if not runs:
-            self.buffer_held = self.buffer_bytes(unit) if self.reshards(unit) else 0
+            self.buffer_held = 0 if self.ahead is None else self.buffer_bytes(self.ahead)
             return
         if self.reshards(unit):
+            if self.ahead is None:
+                self.fetch(walk, unit)
             self.copy_out(walk, unit)
             walk.free(BUFFER, self.buffer_bytes(unit))
-        if following is not None and self.reshards(following):
-            self.fetch(walk, following)
+        self._fetch_ahead(walk, following)
 
     def end_backward(self, walk: Walk) -> None:
         """The root's gradients are reduced, then those that are late; what was kept for the reductions goes."""

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from memcalc.errors import InputError
 from tests.engine import toy
-from tests.engine.strategies.walks import arrays_agree, job, paths, states, totals, walked
+from tests.engine.strategies.walks import arrays_agree, at_initialize, job, paths, states, totals, walked
 
 MIXED = {"dtype": "float32", "autocast": "bfloat16"}
 
@@ -119,3 +120,40 @@ def test_arrays_of_sizes_and_degrees_give_what_each_gives_alone(sharding: dict[s
     """Bit for bit."""
     asked = job(toy.llama(layers=7, tied=True), engine="fsdp1", sharding=sharding, **keys)
     assert arrays_agree(asked, batch=[1, 3, 5, 2], seq=[64, 100, 33, 257], dp=[2, 3, 6, 8])
+
+
+@pytest.mark.accuracy
+@pytest.mark.parametrize(
+    ("keys", "dp", "sharding", "traced"),
+    [
+        ({}, 4, {}, 62963456),
+        ({}, 8, {}, 62160384),
+        (MIXED, 4, {}, 125926656),
+        ({}, 4, {"fsdp_auto_wrap_policy": "NO_WRAP"}, 123598336),
+    ],
+)
+def test_construction_peaks_where_traced(keys: dict[str, Any], dp: int, sharding: dict[str, Any], traced: int) -> None:
+    """A model whole on the card, beside the flat copy and the shard of the first unit."""
+    model = toy.llama(layers=6, hidden=512, heads=8, kv_heads=8, intermediate=1408, vocab=8000)
+    assert at_initialize(model, engine="fsdp1", dp=dp, sharding=sharding, **keys) == pytest.approx(traced, rel=1e-5)
+
+
+def test_construction_without_sharding_flattens_only() -> None:
+    """The flat parameter is the weight from there on."""
+    model = toy.llama()
+    layer, whole = model.blocks[1].module.num_params, model.num_params
+    assert at_initialize(model, engine="fsdp1", sharding=under("NO_SHARD")) == (whole + layer) * 2
+
+
+@pytest.mark.parametrize(
+    ("sharding", "says"),
+    [
+        ({"dp_replicate": 2}, "HYBRID_SHARD"),
+        ({"dp_replicate": 3, "fsdp_sharding_strategy": "HYBRID_SHARD"}, "1, 2, 4"),
+        ({"zero": 2}, "SHARD_GRAD_OP"),
+    ],
+)
+def test_what_cannot_be_names_what_can(sharding: dict[str, Any], says: str) -> None:
+    """Replicas without hybrid sharding, a degree that does not divide, a ZeRO stage."""
+    with pytest.raises(InputError, match=says):
+        totals(engine="fsdp1", dp=4, sharding=sharding)

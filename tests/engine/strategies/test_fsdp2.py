@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from memcalc.errors import InputError
 from tests.engine import toy
-from tests.engine.strategies.walks import INSTANTS, arrays_agree, job, paths, states, totals, walked
+from tests.engine.strategies.walks import INSTANTS, arrays_agree, at_initialize, job, paths, states, totals, walked
 
 MIXED = {"dtype": "float32", "autocast": "bfloat16"}
 
@@ -126,3 +127,25 @@ def test_arrays_of_sizes_and_degrees_give_what_each_gives_alone(sharding: dict[s
     """Bit for bit."""
     asked = job(toy.llama(layers=7, tied=True), engine="fsdp2", sharding=sharding, **keys)
     assert arrays_agree(asked, batch=[1, 3, 5, 2], seq=[64, 100, 33, 257], dp=[1, 2, 6, 8])
+
+
+def test_construction_holds_the_whole_model_and_the_first_shards() -> None:
+    """Each group's whole parameters go when it is sharded."""
+    model = toy.llama()
+    layer, whole = model.blocks[1].module.num_params, model.num_params
+    assert at_initialize(model, engine="fsdp2", dp=4) == whole * 2 + layer * 2 // 4
+
+
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [
+        ({"sharding": {"zero": 2}}, "reshard_after_forward: false"),
+        ({"sharding": {"dp_replicate": 3}}, "1, 2, 4"),
+        ({"offload": {"params": "nvme"}}, "offload.params: cpu"),
+        ({"offload": {"optimizer": "cpu"}}, "offload.params: cpu"),
+    ],
+)
+def test_what_cannot_be_names_what_can(keys: dict[str, Any], says: str) -> None:
+    """A ZeRO stage, a degree that does not divide, offloading in part."""
+    with pytest.raises(InputError, match=says):
+        totals(engine="fsdp2", dp=4, **keys)

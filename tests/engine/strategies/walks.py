@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from memcalc.engine import step
 from memcalc.engine.estimate import walk_rank
-from memcalc.engine.walk import Snapshot, Walked
+from memcalc.engine.walk import Snapshot, Walk, Walked
 from memcalc.specs.job import Job
 from memcalc.specs.model import ModelSpec
 from tests.engine import toy
@@ -52,3 +53,11 @@ def arrays_agree(asked: Job, *, batch: list[int], seq: list[int], dp: list[int])
             if np.broadcast_to(at_once.instants[name].total, (len(dp),))[i] != alone.instants[name].total:
                 return False
     return True
+
+
+def at_initialize(model: ModelSpec | None = None, **keys: Any) -> int:
+    """The most alive while the engine is constructed."""
+    walk = Walk()
+    step.initialize(walk, walked(model, **keys).strategy)
+    total: int = walk.instants["initialize"].total
+    return total

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from memcalc.engine.result import RankEstimate, Reservation, Term, Verdict
 from memcalc.engine.walk import Walked
+from memcalc.formulas import overheads
 from memcalc.specs.gpus import find_gpu
 from memcalc.specs.job import Job
-
 
 SOURCE = "c10/cuda/CUDACachingAllocator.cpp, played through the step's tensors"
 
@@ -41,8 +41,15 @@ def reservation(job: Job, walked: Walked, allocated_bytes: int) -> Reservation:
 
 
 def device_terms(job: Job) -> tuple[Term, ...]:
-    """What stands outside the allocator."""
-    return ()
+    """What stands outside the allocator's tensors: context, workspaces, a communicator for each parallel dimension."""
+    card = find_gpu(job.run.hardware.gpu) if job.run.hardware.gpu is not None else None
+    mesh = job.mesh
+    groups = overheads.communicators({"dp": mesh.dp, "tp": mesh.tp, "pp": mesh.pp, "cp": mesh.cp, "ep": mesh.ep})
+    return (
+        Term("device/context", overheads.CUDA_CONTEXT_BYTES, "read", {}, "an A100 with torch 2.1.1, modules loaded lazily"),
+        Term("device/library workspaces", overheads.workspace_bytes(hopper=card is not None and card.hopper), "cublas + cublasLt", {}, "ATen/cuda"),
+        *(Term(f"device/communicator of {name}", n, "read", {"ranks": getattr(mesh, name)}, "aiconfigurator, nccl_mem") for name, n in groups.items()),
+    )
 
 
 def verdict_for(job: Job, rank: RankEstimate) -> Verdict | None:

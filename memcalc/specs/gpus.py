@@ -29,6 +29,7 @@ class Gpu:
         aliases: other names.
         note: what to know.
         rough: few readings stand behind the figures.
+        hopper: Hopper or Blackwell, for which torch gives cuBLAS a larger workspace.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Gpu:
     aliases: tuple[str, ...] = ()
     note: str = ""
     rough: bool = False
+    hopper: bool = False
 
 
 def find_gpu(name: str, *, where: str | None = "hardware.gpu") -> Gpu:
@@ -80,9 +82,11 @@ def gpus() -> Mapping[str, Gpu]:
     return MappingProxyType({name: _card(name, **fact) for name, fact in facts.items()})
 
 
-def _card(name: str, *, gb: int, torch_gib: tuple[float, float], smi_mib: int, also: tuple[str, ...] = (), note: str = "", rough: bool = False) -> Gpu:
+def _card(
+    name: str, *, gb: int, torch_gib: tuple[float, float], smi_mib: int, also: tuple[str, ...] = (), note: str = "", rough: bool = False, hopper: bool = False
+) -> Gpu:
     least, most = (round(size * GiB) for size in torch_gib)
-    return Gpu(name, least, most, gb, smi_mib, tuple(also), note, rough)
+    return Gpu(name, least, most, gb, smi_mib, tuple(also), note, rough, hopper)
 
 
 @cache

@@ -16,7 +16,7 @@ from memcalc.report.tables import comma_rows, grid
 from memcalc.report.text import colour_of, labelled
 from memcalc.whatif.compare import Comparison, kinds
 
-LABEL = 34
+LABEL = 40
 MOVERS = 3
 CUT_FROM_STAGE = {"optimizer": 1, "gradients": 2, "weights": 3}
 

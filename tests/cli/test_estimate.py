@@ -16,6 +16,7 @@ from tests.cli.run import Cli
 LLAMA = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
     "vocab_size": 100, "max_position_embeddings": 128, "head_dim": 16, "tie_word_embeddings": False, "rms_norm_eps": 1e-6, "hidden_act": "silu",
+    "attention_bias": False, "mlp_bias": False, "attention_dropout": 0.0,
 }  # fmt: skip
 
 BAD_FLAGS = {

@@ -17,7 +17,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from memcalc.engine.plan import Part, Plan, Shard
-from memcalc.engine.strategies._fsdp import Sharded, Unit, is_layer
+from memcalc.engine.strategies._fsdp import Sharded
+from memcalc.engine.strategies._fsdp_units import Unit, is_layer
 from memcalc.engine.walk import Reason, Walk
 from memcalc.formulas import fsdp
 from memcalc.specs.job import Job

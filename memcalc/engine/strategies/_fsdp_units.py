@@ -1,0 +1,62 @@
+"""Units of fully sharded data parallelism: parameters that are gathered and reduced together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from memcalc.engine.plan import Part, Plan, Shard
+
+
+@dataclass(frozen=True, eq=False)
+class Unit:
+    """Parameters that are gathered and reduced together.
+
+    Attributes:
+        path: the blocks that they belong to.
+        shards: they, in the order in which their modules register them; of one repetition.
+        repeat: how many equal units follow each other.
+        opens, closes: the first and the last part of the forward pass that they serve; None for the root's, which serve all of it.
+    """
+
+    path: str
+    shards: tuple[Shard, ...]
+    repeat: int = 1
+    opens: Part | None = None
+    closes: Part | None = None
+
+    @property
+    def trainable(self) -> list[Shard]:
+        """Those that take a gradient."""
+        return [s for s in self.shards if s.trainable]
+
+
+def is_layer(part: Part) -> bool:
+    """Whether each repetition of a block is a unit of its own."""
+    return bool(part.shards) and (part.block.role == "layer" or part.block.repeat > 1)
+
+
+def unit_of(members: Sequence[Part]) -> Unit:
+    """One repetition of some blocks."""
+    shards = tuple(s for part in members for s in registered(part))
+    return Unit(" + ".join(part.block.path for part in members), shards, members[0].block.repeat, members[0], members[-1])
+
+
+def root_of(parts: Iterable[Part]) -> Unit:
+    """All parameters of some parts, every repetition by itself."""
+    held = [part for part in parts if part.shards]
+    shards = tuple(s for part in held for _ in range(part.block.repeat) for s in registered(part))
+    return Unit(" + ".join(dict.fromkeys(part.block.path for part in held)), shards)
+
+
+def registered(part: Part) -> list[Shard]:
+    """A block's parameters as its modules register them: a layer's own norms come after its mixer and its network."""
+    return sorted(part.shards, key=lambda s: s.path.count("/") < 3)
+
+
+def gradient_names(plan: Plan) -> dict[str, str]:
+    """Where a parameter's gradient is filed, if not under its own name: a tied table's under the head's, which runs back first."""
+    made = {path.removeprefix("gradients/") for part in plan.parts for path in part.profile.backward.changes if path.startswith("gradients/")}
+    known = [s.path for s in plan.shards() if s.trainable]
+    strays = sorted(made.difference(known))
+    return dict(zip((path for path in known if path not in made), strays, strict=False))

@@ -16,9 +16,14 @@ ARCHITECTURES = {"FalconForCausalLM": "falcon", "RWForCausalLM": "falcon"}
 
 
 def spec(config: Config) -> ModelSpec:
-    """Linear layers add their biases, where they have some, in a step of its own."""
+    """Linear layers add their biases, where they have some, in a step of its own.
+
+    Raises:
+        ModelError: the file does not say which of the three it is.
+    """
     hidden, heads = config.int("hidden_size", "n_embed"), config.int("num_attention_heads", "n_head")
-    grouped, shared = config.bool("new_decoder_architecture", default=False), config.bool("multi_query", default=True)
+    grouped = config.bool("new_decoder_architecture", default=config.model_type == "RefinedWeb")
+    shared = grouped or (config.bool("multi_query", default=True) if config.has("model_type") else config.bool("multi_query"))
     kv_heads = config.int("num_kv_heads", "n_head_kv", default=heads) if grouped else 1 if shared else heads
     sizes = text.axes(
         hidden=hidden,

@@ -91,6 +91,7 @@ class Settings:
         options: what only the programs of one implementation know.
         marks: what to mark in the ledger, for engines that act there: the moments when gradients are complete, or also the begin
             and end of each module, both ways.
+        keeps_linear_inputs: linear layers save their inputs even where their weights are frozen.
         axes: what the two axes of an activation count.
         images: pictures in the batch, for a vision tower.
         cached: in inference, keys and values are remembered; a vision tower's are not.
@@ -119,6 +120,7 @@ class Settings:
     options: Any = None
     marks: Literal["none", "gradients", "modules"] = "none"
     axes: tuple[str, str] = ("micro_batch", "seq_len")
+    keeps_linear_inputs: bool = False
     images: Any = 0
     cached: bool = True
     casts_weights: bool = False

@@ -100,7 +100,9 @@ def profile(
     """
     stream, gradient = (BESIDE, BESIDE_GRADIENT) if block.sees_images else (STREAM, STREAM_GRADIENT)
     marks = settings.marks != "none"
-    tape = Tape(keep_gradients=keep_gradients, accumulate=accumulate, autocast=settings.autocast, marks=marks)
+    tape = Tape(
+        keep_gradients=keep_gradients, accumulate=accumulate, autocast=settings.autocast, marks=marks, keeps_inputs=settings.keeps_linear_inputs
+    )
     ctx = Context(tape, settings)
     ctx.shared.update({name: tape.input(flow.shape, flow.dtype, f"activations/{name}") for name, flow in shared.items()})
     outside = {id(t.storage.record): name for name, t in ctx.shared.items() if t.storage is not None}

@@ -95,15 +95,19 @@ class Tape:
         accumulate: parameters hold a gradient already; each new one is added into it and dropped.
         autocast: the compute dtype of ``torch.autocast``, or None.
         marks: put a mark into the ledger wherever the gradient of a parameter is complete.
+        keeps_inputs: linear layers save their inputs even where their weights are frozen.
     """
 
-    def __init__(self, *, keep_gradients: bool = True, accumulate: bool = False, autocast: str | None = None, marks: bool = False) -> None:
+    def __init__(
+        self, *, keep_gradients: bool = True, accumulate: bool = False, autocast: str | None = None, marks: bool = False, keeps_inputs: bool = False
+    ) -> None:
         self.events: list[Event] = []
         self.nodes: list[Node] = []
         self.grad_enabled = True
         self.keeps_gradients = keep_gradients and not accumulate
         self.autocast = autocast
         self.marks = marks
+        self.keeps_inputs = keeps_inputs
         self.last_saving = LastSaving()
         self.recomputed = False
         """Saved tensors were made anew for backward, so that only the node that uses one refers to it."""

@@ -40,7 +40,7 @@ def cast_weight(weight: Tensor, path: str) -> Tensor:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None, out: Axis, name: str) -> Tensor:
-    """``F.linear(x, weight, bias)``. Saves x when the weight takes a gradient, the weight when x does.
+    """``F.linear(x, weight, bias)``. Saves x when the weight takes a gradient (or whoever shards has it so), the weight when x does.
 
     Args:
         x: (…, in).
@@ -50,7 +50,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, out: Axis, name: str)
     """
     tape, x = x.tape, under_autocast(x)
     y = tape.new((*x.shape[:-1], out), x.dtype, name)
-    saves = ((x,) if weight.requires_grad else ()) + ((weight,) if x.requires_grad else ())
+    saves = ((x,) if weight.requires_grad or tape.keeps_inputs else ()) + ((weight,) if x.requires_grad else ())
     shapes: tuple[Shape, Shape] = (x.shape, weight.shape)
     dtypes = (x.dtype, weight.dtype)
 

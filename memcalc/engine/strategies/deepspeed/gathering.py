@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
+from memcalc.code.context import Settings
 from memcalc.engine.plan import Part, Plan
 from memcalc.engine.strategies.deepspeed.common import Rank, registered
 from memcalc.engine.strategies.deepspeed.coordinator import Coordinator, Limits, Param
@@ -30,15 +32,23 @@ class Gathering(Rank):
         params: every parameter of every repetition, in the order in which modules register them.
         users: of each part, repetition and module: the parameters that it uses.
         secondary: parameters of which ZeRO++ keeps a shard among the ranks of a node.
+        outer: calls of the model, its body, and what PEFT wraps around them.
     """
 
     marks = "modules"
+
+    @classmethod
+    def settings(cls, job: Job, settings: Settings) -> Settings:
+        """DeepSpeed's own linear function, which does not hold on to gathered weights, saves its input in any case (zero/linear.py)."""
+        assert job.deepspeed is not None
+        return replace(super().settings(job, settings), keeps_linear_inputs=job.deepspeed.zero.memory_efficient_linear)
 
     def __init__(self, job: Job, plan: Plan) -> None:
         super().__init__(job, plan)
         if self.zero.mics_shard_size > 0:
             self.ranks = self.zero.mics_shard_size
         self.gathers: Any = (self.ranks > 1) * 1
+        self.outer: tuple[Sequence[Param], ...] = ((),) * (3 if job.run.lora is not None else 2)
         self.lines = {id(part): timeline(part) for part in plan.parts}
         self.params: list[Param] = []
         self.users: dict[tuple[int, int, str], list[Param]] = {}
@@ -69,13 +79,13 @@ class Gathering(Rank):
 
     def _order(self) -> Iterator[Sequence[Param]]:
         """The parameters of each module call of a pass: the model and its body are entered first, rotary angles after the embedding."""
-        yield from ((), ())
+        yield from self.outer
         for part in self.plan.parts:
             for i in range(part.block.repeat):
                 yield from self._entered(part, i, self.lines[id(part)].forward)
             if part.block.role == "embedding":
                 yield ()
-        yield ()
+        yield from self.outer[1:]
         for part in reversed(self.plan.parts):
             if part.block.role == "norm":
                 yield ()
@@ -174,7 +184,7 @@ class Gathering(Rank):
         for p in self.params:
             if p.persists:
                 p.status = "whole"
-        self._nameless(2)
+        self._nameless(len(self.outer))
 
     def forward(self, walk: Walk, part: Part, i: int) -> None:
         """One repetition of a block, module by module."""
@@ -187,7 +197,7 @@ class Gathering(Rank):
 
     def begin_backward(self, walk: Walk) -> None:
         """The model runs back."""
-        self._nameless(1)
+        self._nameless(len(self.outer) - 1)
 
     def backward(self, walk: Walk, part: Part, i: int) -> None:
         """One repetition of a block runs back, module by module."""

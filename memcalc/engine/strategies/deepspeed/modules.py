@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from memcalc.components import MLP, GatedMLP
+from memcalc.components.lora import LoraLinear
 from memcalc.engine.plan import Part
 from memcalc.specs.model import Component
 from memcalc.tape.span import Span
@@ -40,19 +41,21 @@ class Timeline(NamedTuple):
 
 def timeline(part: Part) -> Timeline:
     """A block's marks as calls, with those that its program does not show."""
-    hidden = frozenset(activations(part.block.module, f"{part.block.path}/"))
+    hidden = frozenset(hidden_after(part.block.module, f"{part.block.path}/"))
     skipped = part.block.path if part.block.role == "head" else None
     forward = [(span, *_read(mark, hidden, skipped)) for span, mark in part.profile.forward_steps]
     return Timeline(forward, [(span, *_read(mark, hidden, skipped)) for span, mark in _stopped(part.profile.backward_steps)])
 
 
-def activations(module: Component, prefix: str) -> Iterator[str]:
-    """Paths of the first linear layer of each feed-forward network: an activation is a module of its own, and runs after it."""
+def hidden_after(module: Component, prefix: str) -> Iterator[str]:
+    """Paths of modules after which one runs that programs do not show: an activation after a network's first layer, an adapter's dropout."""
+    if isinstance(module, LoraLinear):
+        yield f"{prefix}base_layer"
     if isinstance(module, (GatedMLP, MLP)):
         first = module.gate if isinstance(module, GatedMLP) else module.up
         yield f"{prefix}{first.module_name}"
     for name, child in module.children():
-        yield from activations(child, f"{prefix}{name}/")
+        yield from hidden_after(child, f"{prefix}{name}/")
 
 
 def _read(mark: Record | None, hidden: frozenset[str], skipped: str | None) -> tuple[Record | None, tuple[Call, ...]]:

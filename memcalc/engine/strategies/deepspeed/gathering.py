@@ -10,7 +10,7 @@ from memcalc.code.context import Settings
 from memcalc.engine.plan import Part, Plan
 from memcalc.engine.strategies.deepspeed.common import Rank, registered
 from memcalc.engine.strategies.deepspeed.coordinator import Coordinator, Limits, Param
-from memcalc.engine.strategies.deepspeed.modules import NAMELESS, Call, Moment, parameters_of, timeline
+from memcalc.engine.strategies.deepspeed.modules import NAMELESS, Call, Moment, linears, parameters_of, timeline
 from memcalc.engine.walk import Reason, Walk
 from memcalc.formulas import zero
 from memcalc.specs.job import Job
@@ -33,6 +33,7 @@ class Gathering(Rank):
         users: of each part, repetition and module: the parameters that it uses.
         secondary: parameters of which ZeRO++ keeps a shard among the ranks of a node.
         outer: calls of the model, its body, and what PEFT wraps around them.
+        views: elements of released weights that live on, since torch's own linear function has saved views of them.
     """
 
     marks = "modules"
@@ -50,6 +51,7 @@ class Gathering(Rank):
         self.gathers: Any = (self.ranks > 1) * 1
         self.outer: tuple[Sequence[Param], ...] = ((),) * (3 if job.run.lora is not None else 2)
         self.lines = {id(part): timeline(part) for part in plan.parts}
+        self.linears = frozenset(path for part in plan.parts for path in linears(part.block.module, f"{part.block.path}/"))
         self.params: list[Param] = []
         self.users: dict[tuple[int, int, str], list[Param]] = {}
         self._make_params()
@@ -57,7 +59,8 @@ class Gathering(Rank):
         limits = Limits(knobs.prefetch_bucket_size, knobs.max_live_parameters, knobs.max_reuse_distance, sequential=knobs.allgather_sequential)
         self.coordinator = Coordinator(list(self._order()), limits=limits, ledger=self)
         self.secondary: set[Param] = set()
-        self.views: dict[str, Any] = {}
+        self.views: dict[Param, Any] = {}
+        self.viewed: Param | None = None
         self.walk = Walk()
 
     # ------------------------------------------------------------------ who uses what
@@ -151,9 +154,12 @@ class Gathering(Rank):
 
     def release(self, param: Param) -> None:
         """A whole parameter goes; with ZeRO++ a shard among the ranks of a node is kept of it, the first time."""
-        numel = param.numel if param.copied else self.padded(param)
+        numel = self.gathers * (param.numel if param.copied else self.padded(param))
         self.keep_secondary(self.walk, param)
-        self.walk.free(GATHERED, self.gathers * numel * self.width)
+        if param is self.viewed:
+            self.views[param] = numel
+        else:
+            self.walk.free(GATHERED, numel * self.width)
 
     def keep_secondary(self, walk: Walk, param: Param) -> None:
         """A shard among the ranks of a node, until the step ends."""
@@ -221,5 +227,11 @@ class Gathering(Rank):
         name = f"{part.block.path} {i} {call.module}" if call.module else NAMELESS
         if kind == "enter":
             self.coordinator.fetch(name, params, backward=bool(back and params), recompute=running_back and not back)
-        else:
-            self.coordinator.release(name, params, backward=bool(back))
+            return
+        if back:
+            for p in params:
+                self.walk.free(GATHERED, self.views.pop(p, 0) * self.width)
+        elif not self.zero.memory_efficient_linear and call.module in self.linears and (running_back or not self.lines[id(part)].is_recomputed):
+            self.viewed = params[0]
+        self.coordinator.release(name, params, backward=bool(back))
+        self.viewed = None

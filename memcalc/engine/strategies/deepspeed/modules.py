@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from memcalc.components import MLP, GatedMLP
+from memcalc.components import MLP, GatedMLP, Linear
 from memcalc.components.lora import LoraLinear
 from memcalc.engine.plan import Part
 from memcalc.specs.model import Component
@@ -38,6 +38,11 @@ class Timeline(NamedTuple):
     forward: Sequence[Moment]
     backward: Sequence[Moment]
 
+    @property
+    def is_recomputed(self) -> bool:
+        """Whether forward runs again in backward."""
+        return any(call.kind == "enter" for _, _, calls in self.backward for call in calls if call.module)
+
 
 def timeline(part: Part) -> Timeline:
     """A block's marks as calls, with those that its program does not show."""
@@ -45,6 +50,14 @@ def timeline(part: Part) -> Timeline:
     skipped = part.block.path if part.block.role == "head" else None
     forward = [(span, *_read(mark, hidden, skipped)) for span, mark in part.profile.forward_steps]
     return Timeline(forward, [(span, *_read(mark, hidden, skipped)) for span, mark in _stopped(part.profile.backward_steps)])
+
+
+def linears(module: Component, prefix: str) -> Iterator[str]:
+    """Paths of all linear layers."""
+    for name, child in module.children():
+        if isinstance(child, Linear):
+            yield f"{prefix}{name}"
+        yield from linears(child, f"{prefix}{name}/")
 
 
 def hidden_after(module: Component, prefix: str) -> Iterator[str]:

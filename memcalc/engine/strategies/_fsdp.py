@@ -191,10 +191,10 @@ class Sharded(Strategy):
         return [s.num_params * s.width for s in self.local.shards() for _ in range(s.copies) if s.trainable or not trainable]
 
     # ------------------------------------------------------------------ gradients
-    def keep_shard(self, walk: Walk, unit: Unit, *, repeat: int = 1) -> None:
-        """The shard of a unit's gradients stays."""
+    def keep_shard(self, walk: Walk, unit: Unit, num_bytes: Any) -> None:
+        """A shard of a unit's gradients stays."""
         why = Reason("num_params / ranks * width", {"ranks": self.ranks, "width": self.stored_width}, "reduced, in shards")
-        walk.alloc(f"gradients/shards of {unit.path}", self.gradient_bytes(unit) * repeat, why)
+        walk.alloc(f"gradients/shards of {unit.path}", num_bytes, why)
 
     def drop_gradients(self, walk: Walk, shards: Iterable[Shard]) -> None:
         """Whole gradients go."""

@@ -1,6 +1,7 @@
 """FSDP1's flat parameters: which there are, how large, what a rank keeps of them, and how they are made.
 
-Where only adapters take a gradient, they are flat parameters of their own, as PEFT's wrap policy makes them.
+Where only adapters take a gradient, each is a unit of its own, as PEFT's wrap policy makes it (peft/utils/other.py, ``fsdp_auto_wrap_policy``, which
+transformers' Trainer sets): gathered by itself while it runs, so that a layer's unit is its frozen weights.
 """
 
 from __future__ import annotations
@@ -83,27 +84,37 @@ class Flat(Sharded):
 
     # ------------------------------------------------------------------ sizes
     def flat(self, shards: Iterable[Shard]) -> list[tuple[Any, Shard]]:
-        """The flat parameters that some parameters make, with one of each: one for each dtype, and for what takes a gradient."""
-        kinds: dict[tuple[int, int, bool], list[Shard]] = {}
+        """The flat parameters that some parameters make, with one of each: one for each dtype, and for each adapter."""
+        kinds: dict[tuple[int, int, str], list[Shard]] = {}
         for s in shards:
-            kinds.setdefault((s.width, self.stored(s), s.trainable), []).append(s)
+            alone = s.path if s.trainable and self.job.run.lora is not None else ""
+            kinds.setdefault((s.width, self.stored(s), alone), []).append(s)
         return [(fsdp.flat_numel((s.num_params for s in members), width=width, ranks=self.ranks), members[0]) for (width, *_), members in kinds.items()]
 
     def gathered_bytes(self, unit: Unit) -> Any:
-        """A unit's weights as it computes with them, where they are not those that are stored."""
-        return sum(numel * s.width for numel, s in self.flat(unit.shards)) if self.is_sharded or self.copies else 0
+        """A unit's weights as it computes with them, where they are not those that are stored; adapters are not among them."""
+        together = [s for s in unit.shards if not s.trainable] if self.has_adapters(unit) else unit.shards
+        return sum(numel * s.width for numel, s in self.flat(together)) if self.is_sharded or self.copies else 0
 
-    def flat_gradient_bytes(self, unit: Unit) -> Any:
-        """The flat gradient as backward makes it."""
-        return sum(numel * s.width for numel, s in self.flat(unit.trainable))
+    def has_adapters(self, unit: Unit) -> bool:
+        """Whether some but not all of its parameters take a gradient."""
+        return 0 < len(unit.trainable) < len(unit.shards)
+
+    def flat_gradient_bytes(self, shards: Iterable[Shard]) -> Any:
+        """The flat gradients of some parameters as backward makes them."""
+        return sum(numel * s.width for numel, s in self.flat(shards))
 
     def shard_bytes(self, unit: Unit) -> Any:
         """This rank's shard of the flat parameters."""
         return sum(numel // self.ranks * self.stored(s) for numel, s in self.flat(unit.shards))
 
     def gradient_bytes(self, unit: Unit) -> Any:
-        """This rank's shard of the flat gradients."""
-        return sum(numel // self.ranks * self.stored(s) for numel, s in self.flat(unit.trainable))
+        """This rank's shard of a unit's flat gradients."""
+        return self.gradient_shard_bytes(unit.trainable)
+
+    def gradient_shard_bytes(self, shards: Iterable[Shard]) -> Any:
+        """This rank's shard of the flat gradients of some parameters."""
+        return sum(numel // self.ranks * self.stored(s) for numel, s in self.flat(shards))
 
     def local_plan(self) -> Plan:
         """The parts of parameters that lie in the first rank's shard."""

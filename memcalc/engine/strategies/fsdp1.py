@@ -15,9 +15,11 @@ Without a reduction (``no_sync``) the flat gradient waits whole, and weights tha
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
-from memcalc.engine.plan import Part, Plan
+from memcalc.code.context import Settings
+from memcalc.engine.plan import Part, Plan, Shard
 from memcalc.engine.strategies._fsdp_flat import SOURCE, Flat
 from memcalc.engine.strategies._fsdp_units import Unit
 from memcalc.engine.walk import Reason, Walk
@@ -44,6 +46,12 @@ class Engine(Flat):
         self.waiting: Unit | None = None
 
     # ------------------------------------------------------------------ states
+    @classmethod
+    def settings(cls, job: Job, settings: Settings) -> Settings:
+        """As for both versions; and with adapters, marks in the ledger where a gradient is complete."""
+        found = super().settings(job, settings)
+        return found if job.run.lora is None else replace(found, marks="gradients")
+
     def resident(self, walk: Walk) -> None:
         """Shards of weights, of optimizer states, and of the last step's gradients; the buffers, in the policy's dtype."""
         for unit in self.all_units() if not self.offloads else ():
@@ -56,7 +64,7 @@ class Engine(Flat):
         if self.job.run.task == "train":
             self.states(walk)
             for unit in self.all_units() if not self.offloads else ():
-                self.keep_shard(walk, unit, repeat=unit.repeat)
+                self.keep_shard(walk, unit, self.gradient_bytes(unit) * unit.repeat)
 
     def accumulated(self, walk: Walk) -> None:
         """The shards of earlier micro-batches' gradients are those that `resident` has brought; or they wait whole, and weights may be gathered still."""
@@ -65,7 +73,7 @@ class Engine(Flat):
         self._drop_last_gradients(walk)
         for unit in self.all_units():
             why = Reason("flat_numel * width", {"width": self.plan.width}, f"{RUNTIME}, _post_backward_hook without a reduction")
-            walk.alloc(f"gradients/whole {unit.path}", self.flat_gradient_bytes(unit) * unit.repeat, why)
+            walk.alloc(f"gradients/whole {unit.path}", self.flat_gradient_bytes(unit.trainable) * unit.repeat, why)
             if self.stays_gathered:
                 walk.alloc(f"weights/gathered {unit.path}", self.gathered_bytes(unit) * unit.repeat)
 
@@ -140,77 +148,101 @@ class Engine(Flat):
         runs first, and the gradients and weights of this one wait for it.
         """
         unit = self.units.get(id(part))
-        if unit is not None:
-            if self.regathers and not self.ahead:
-                self.gather(walk, unit)
-            if self.prefetch == "BACKWARD_PRE":
-                self._gather_ahead(walk, self.following(part, i))
-            else:
-                self.ahead = False
+        if unit is None:
+            self.run_back(walk, part)
+            self._finish_waiting(walk)
+            return
+        following = self.following(part, i)
+        if self.regathers and not self.ahead:
+            self.gather(walk, unit)
+        self.ahead = False
+        if self.has_adapters(unit):
+            self._run_back_adapted(walk, unit, part, following)
+            return
+        if self.prefetch == "BACKWARD_PRE":
+            self._gather_ahead(walk, following)
         self.run_back(walk, part)
-        if self.waiting is not None:
-            self._finish(walk, self.waiting, None)
-            self.waiting = None
-        if unit is not None and self.forward_prefetch:
+        self._finish_waiting(walk)
+        if self.forward_prefetch:
             self.waiting = unit
-        elif unit is not None:
-            self._finish(walk, unit, self.following(part, i))
+        else:
+            self._finish(walk, unit, following)
 
-    def _finish(self, walk: Walk, unit: Unit, following: Unit | None) -> None:
-        self._flatten(walk, unit)
+    def _run_back_adapted(self, walk: Walk, unit: Unit, part: Part, following: Unit | None) -> None:
+        """A frozen layer with adapters: each of these is reduced where its gradient arises, and the last one prefetches the next layer."""
+        known = {f"gradients/{s.path}": s for s in unit.trainable}
+        last = next((mark for _, mark in reversed(part.profile.backward_steps) if mark is not None and mark.path in known), None)
+        for span, mark in part.profile.backward_steps:
+            walk.apply(span)
+            if mark is None or mark.path not in known:
+                continue
+            if mark is last and self.prefetch == "BACKWARD_PRE":
+                self._gather_ahead(walk, following)
+            self._flatten(walk, unit, [known[mark.path]])
+            self._reduce(walk, unit, [known[mark.path]])
         self.free(walk, unit)
         if self.prefetch == "BACKWARD_POST":
             self._gather_ahead(walk, following)
-        self._reduce(walk, unit)
 
-    def end_backward(self, walk: Walk) -> None:
-        """The root's turn, when the table's gradient is there. Gradients on the host were copied there; the card's go only now (``_finalize_params``)."""
+    def _finish(self, walk: Walk, unit: Unit, following: Unit | None) -> None:
+        self._flatten(walk, unit, unit.trainable)
+        self.free(walk, unit)
+        if self.prefetch == "BACKWARD_POST":
+            self._gather_ahead(walk, following)
+        self._reduce(walk, unit, unit.trainable)
+
+    def _finish_waiting(self, walk: Walk) -> None:
         if self.waiting is not None:
             self._finish(walk, self.waiting, None)
             self.waiting = None
+
+    def end_backward(self, walk: Walk) -> None:
+        """The root's turn, when the table's gradient is there. Gradients on the host were copied there; the card's go only now (``_finalize_params``)."""
+        self._finish_waiting(walk)
         self._finish(walk, self.root, None)
         if self.offloads and (self.defers or not self.accumulating):
             for unit in self.all_units():
                 walk.free(f"gradients/shards of {unit.path}", self.gradient_bytes(unit) * unit.repeat)
 
-    def _flatten(self, walk: Walk, unit: Unit) -> None:
+    # ------------------------------------------------------------------ reductions
+    def _flatten(self, walk: Walk, unit: Unit, shards: list[Shard]) -> None:
         """The flat gradient appears; where one waits already, it is added to that."""
-        flat = self.flat_gradient_bytes(unit)
+        flat = self.flat_gradient_bytes(shards)
         walk.alloc(FLAT, flat, Reason("flat_numel * width", {"width": self.plan.width}, "backward of torch.split"))
-        self.drop_gradients(walk, unit.trainable)
+        self.drop_gradients(walk, shards)
         if self.defers:
             walk.free(f"gradients/whole {unit.path}", flat)
 
-    def _reduce(self, walk: Walk, unit: Unit) -> None:
+    def _reduce(self, walk: Walk, unit: Unit, shards: list[Shard]) -> None:
         """The flat gradient, cast, is reduced into a shard and cast back; added to one that is there, or on its way to the host."""
-        flats = self.flat(unit.trainable)
+        flats = self.flat(shards)
         cast = sum(numel * self.reduced(s) for numel, s in flats if self.reduced(s) != s.width)
         walk.alloc(CAST, cast, Reason("flat_numel * reduce_dtype", {}, f"{RUNTIME}, _post_backward_hook"))
         if self.is_sharded:
             output = sum(numel // self.ranks * self.reduced(s) for numel, s in flats if self.reduced(s) != self.stored(s))
             walk.alloc(OUTPUT, output, Reason("flat_numel / ranks * reduce_dtype", {"ranks": self.ranks}, f"{RUNTIME}, _get_reduce_scatter_tensors"))
-            self._keep(walk, unit)
+            self._keep(walk, unit, shards)
             walk.free(OUTPUT, output)
             walk.free(CAST, cast)
-            walk.free(FLAT, self.flat_gradient_bytes(unit))
+            walk.free(FLAT, self.flat_gradient_bytes(shards))
         else:
-            self._keep_whole(walk, unit, cast)
+            self._keep_whole(walk, unit, shards, cast)
 
-    def _keep(self, walk: Walk, unit: Unit) -> None:
+    def _keep(self, walk: Walk, unit: Unit, shards: list[Shard]) -> None:
         if self.accumulating and not self.defers:
-            walk.touch("gradients/shard of this micro-batch", self.gradient_bytes(unit))
+            walk.touch("gradients/shard of this micro-batch", self.gradient_shard_bytes(shards))
         else:
-            self.keep_shard(walk, unit)
+            self.keep_shard(walk, unit, self.gradient_shard_bytes(shards))
 
-    def _keep_whole(self, walk: Walk, unit: Unit, cast: Any) -> None:
+    def _keep_whole(self, walk: Walk, unit: Unit, shards: list[Shard], cast: Any) -> None:
         """Unsharded, the flat gradient itself or its last cast stays (``_reduce_grad_no_shard``)."""
-        copied = any(self.reduced(s) != self.stored(s) for s in unit.trainable)
-        widened = any(self.reduced(s) != s.width for s in unit.trainable)
+        copied = any(self.reduced(s) != self.stored(s) for s in shards)
+        widened = any(self.reduced(s) != s.width for s in shards)
         if copied:
-            self._keep(walk, unit)
+            self._keep(walk, unit, shards)
         walk.free(CAST, cast)
         if not copied and widened:
-            self._keep(walk, unit)
-        walk.free(FLAT, self.flat_gradient_bytes(unit))
+            self._keep(walk, unit, shards)
+        walk.free(FLAT, self.flat_gradient_bytes(shards))
         if not copied and not widened:
-            self._keep(walk, unit)
+            self._keep(walk, unit, shards)

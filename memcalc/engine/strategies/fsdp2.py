@@ -189,7 +189,7 @@ class Engine(Sharded):
                 why = Reason("num_params * reduce_dtype", {}, f"{GROUP}, post_backward without reduce_grads")
                 walk.alloc(f"gradients/whole {unit.path}", self.whole_bytes(unit.trainable) * unit.repeat, why)
             elif not self.offloads:
-                self.keep_shard(walk, unit, repeat=unit.repeat)
+                self.keep_shard(walk, unit, self.gradient_bytes(unit) * unit.repeat)
 
     def whole_bytes(self, shards: Sequence[Shard]) -> Any:
         """Whole gradients that wait for the last micro-batch."""
@@ -239,7 +239,7 @@ class Engine(Sharded):
         if self.offloads or (self.accumulating and not self.defers):
             walk.touch("gradients/shard of this micro-batch", self.gradient_bytes(unit))
         else:
-            self.keep_shard(walk, unit)
+            self.keep_shard(walk, unit, self.gradient_bytes(unit))
         if cast:
             walk.free(OUTPUT, output)
             if self.holds_all_reduced:

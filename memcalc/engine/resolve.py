@@ -60,13 +60,23 @@ def resolve(run: Run) -> Job:
         zero=zero,
         micro_batch=run.micro_batch,
         seq_len=seq_len,
-        foreach=run.optimizer_foreach is not False and run.optimizer == "adamw_torch",
+        foreach=run.optimizer == "adamw_torch" and steps_all_at_once(run, engine),
         assumptions=tuple(assumptions),
         notes=tuple(notes),
         ignored=settled.ignored + ignored_knobs(run, engine),
         deepspeed=settled.deepspeed,
         image_size=image_size,
     )
+
+
+def steps_all_at_once(run: Run, engine: str) -> bool:
+    """Whether torch's optimizer steps all tensors in one list; by default not where tensor parallelism mixes DTensors and plain ones.
+
+    Source: torch/optim/optimizer.py, _default_to_fused_or_foreach.
+    """
+    if run.optimizer_foreach is not None:
+        return run.optimizer_foreach
+    return not (run.sharding.tp > 1 and run.code == "transformers" and engine != "deepspeed")
 
 
 def images_of(run: Run, model: ModelSpec, seq_len: int) -> tuple[int, list[str]]:

@@ -65,6 +65,8 @@ class SoftmaxRouter(Router):
     Attributes:
         normalise: the chosen scores are divided by their sum, in place.
         cast_back: they return to the dtype of the logits.
+        wide: the softmax is taken in float32.
+        in_place: the division takes the place of the chosen scores; otherwise it makes a copy.
         scaled: they are multiplied by a constant.
         groups: the choice is limited to groups.
     """
@@ -73,6 +75,8 @@ class SoftmaxRouter(Router):
     cast_back: bool = False
     scaled: bool = False
     groups: Groups | None = None
+    wide: bool = True
+    in_place: bool = True
 
 
 @dataclass(frozen=True)
@@ -206,7 +210,9 @@ class MoE(Component):
 
 def num_inactive(module: Component) -> int:
     """Elements, in a component and all below it, of routed experts that a token does not visit."""
-    if isinstance(module, MoE):
-        count = int(module.experts.count.size)
-        return module.experts.num_params // count * (count - module.gate.top_k)
+    gate, experts = getattr(module, "gate", None), getattr(module, "experts", None)
+    if isinstance(gate, Router) and isinstance(experts, Experts):
+        return experts.num_params // int(experts.count.size) * (int(experts.count.size) - gate.top_k)
+    if isinstance(gate, Router) and isinstance(experts, tuple):
+        return sum(expert.num_params for expert in experts[gate.top_k :])
     return sum(num_inactive(child) for _, child in module.children())

@@ -279,6 +279,8 @@ class Tape:
         if held is not None:
             total = self.new(held.shape, held.dtype, "sum of gradients")
             target.grads[index] = total
+            if isinstance(target, Leaf) and total.storage is not None:
+                total.storage.record.path = target.path
             return
         target.grads[index] = grad
         if isinstance(target, Leaf) and grad.storage is not None:

@@ -24,7 +24,7 @@ def moe(ctx: Context, m: MoE, x: Tensor) -> Tensor:
     tokens = Axis("tokens", ctx.batch.size * ctx.seq.size)
     flat = F.view(x, (tokens, x.shape[-1]))
     shared = ctx.run(m.shared, x, m.shared_name) if m.shared is not None and m.order == "shared first" else None
-    _logits, weights, indices = route(ctx, m.gate, flat)
+    _logits, weights, indices, _loss = route(ctx, m.gate, flat)
     if m.into_latent is not None:
         flat = ctx.run(m.into_latent, flat)
     with ctx.inside("experts"):

@@ -21,11 +21,13 @@ class Choice(NamedTuple):
         logits: (tokens, experts); only the auxiliary loss wants them.
         weights: (tokens, top_k).
         indices: (tokens, top_k), int64.
+        loss: what the choice adds to the model's loss.
     """
 
     logits: Tensor
     weights: Tensor
     indices: Tensor
+    loss: Tensor | None = None
 
 
 def route(ctx: Context, m: Router, x: Tensor) -> Choice:
@@ -58,7 +60,7 @@ def top_k_axis(m: Router) -> Axis:
 def softmax_router(m: SoftmaxRouter, ctx: Context, x: Tensor) -> Choice:
     """Softmax in float32, top-k (MixtralTopKRouter, Qwen3MoeTopKRouter, DeepseekV2TopkRouter, HunYuanMoEV1Gate)."""
     logits = logits_of(ctx, m, x)
-    scores = F.softmax(logits, "float32", "router probabilities")
+    scores = F.softmax(logits, "float32" if m.wide else None, "router probabilities")
     if m.groups is not None:
         with ctx.tape.no_grad():
             best, _which = routing.topk(F.view(scores, grouped(m, m.groups, x)), Axis("1", 1), "best of each group")
@@ -67,7 +69,7 @@ def softmax_router(m: SoftmaxRouter, ctx: Context, x: Tensor) -> Choice:
     weights, indices = routing.topk(scores, top_k_axis(m))
     del scores
     if m.normalise:
-        weights = routing.div(weights, routing.sum_over(weights, 1, "sum of chosen scores", keep=True), in_place=True)
+        weights = routing.div(weights, routing.sum_over(weights, 1, "sum of chosen scores", keep=True), in_place=m.in_place)
     if m.scaled:
         weights = F.scale(weights, "scaled scores")
     if m.cast_back:

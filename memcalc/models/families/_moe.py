@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from memcalc.components import DecoderLayer, Embedding, GatedMLP, Linear
+from memcalc.components import DecoderLayer, Embedding, GatedMLP, Linear, RMSNorm, Rotary
 from memcalc.components.layer import Norm
+from memcalc.components.looped import ExpertLinear, ModuleMoE, RemoteHead
 from memcalc.components.moe import Experts, MoE, num_inactive
 from memcalc.models.config import Config
 from memcalc.models.families import _decoder as decoder
+from memcalc.models.families import _text as text
 from memcalc.specs.model import Axis, Block, Component, ModelSpec
 
 
@@ -26,6 +28,17 @@ def swiglu(hidden: Axis, intermediate: Axis, activation: str, *, bias: bool = Fa
 def experts(config: Config, hidden: Axis, intermediate: Axis, count: Axis) -> Experts:
     """Stacked gated networks with the file's activation."""
     return Experts(count, hidden, intermediate, activation=config.str("hidden_act"))
+
+
+def expert_modules(count: Axis, hidden: Axis, intermediate: Axis, activation: str) -> tuple[GatedMLP, ...]:
+    """As many gated networks, modules of their own."""
+    one = GatedMLP(
+        gate=ExpertLinear("gate_proj", hidden, intermediate, split="expert_column"),
+        up=ExpertLinear("up_proj", hidden, intermediate, split="expert_column"),
+        down=ExpertLinear("down_proj", intermediate, hidden, split="expert_row"),
+        activation=activation,
+    )
+    return (one,) * int(count.size)
 
 
 def axis(config: Config, *keys: str) -> Axis:
@@ -57,10 +70,10 @@ def after_dense(config: Config, num_layers: int) -> tuple[bool, ...]:
     return tuple(i >= first for i in range(num_layers))
 
 
-def layers(kinds: Iterable[bool], *, norm: Norm, self_attn: Component, sparse: MoE, dense: GatedMLP | None) -> tuple[Block, ...]:
+def layers(kinds: Iterable[bool], *, norm: Norm, self_attn: Component, sparse: MoE | ModuleMoE | None, dense: GatedMLP | None) -> tuple[Block, ...]:
     """Pre-norm layers with experts where `kinds` says so, and a dense network elsewhere."""
 
-    def make(mlp: MoE | GatedMLP | None) -> DecoderLayer:
+    def make(mlp: MoE | ModuleMoE | GatedMLP | None) -> DecoderLayer:
         return DecoderLayer(input_layernorm=norm, self_attn=self_attn, post_attention_layernorm=norm, mlp=mlp)
 
     return decoder.layer_blocks((sparse if is_sparse else dense for is_sparse in kinds), make)
@@ -75,6 +88,37 @@ def with_masks(spec: ModelSpec, *windows: int | None) -> ModelSpec:
 def with_buffers(spec: ModelSpec, num_bytes: int) -> ModelSpec:
     """The model with more buffers beside its parameters."""
     return replace(spec, buffer_bytes=spec.buffer_bytes + num_bytes)
+
+
+def remote(
+    config: Config, sizes: decoder.Sizes, layers: tuple[Block, ...], *, norm: RMSNorm, tied: bool, rotary: Rotary | None = None, scaled: bool = False
+) -> ModelSpec:
+    """A whole model whose code comes with it: the head of those times, and experts, where there are any, in a loop.
+
+    Args:
+        config: the file.
+        sizes: of the model.
+        layers: between the ends.
+        norm: the final one.
+        tied: the head uses the embedding's table.
+        rotary: what the shared angles are for; by default the whole head.
+        scaled: embeddings and the head's input are multiplied by constants.
+    """
+    whole = text.language_model(
+        config,
+        sizes,
+        layers,
+        embedding=Embedding(sizes.vocab, sizes.hidden, rotary=rotary or Rotary(sizes.head_dim), scaled=scaled, tied=tied),
+        norm=norm,
+        head=RemoteHead(Linear("lm_head", sizes.hidden, sizes.vocab, split="column"), tied=tied, scaled_input=scaled),
+    )
+    sparse = any(isinstance(getattr(block.module, "mlp", None), ModuleMoE) for block in layers)
+    return in_a_loop(with_active(whole)) if sparse else whole
+
+
+def in_a_loop(spec: ModelSpec) -> ModelSpec:
+    """The model, whose experts run one after the other: how many rows each gets has to be assumed."""
+    return replace(spec, assumed=(*spec.assumed, "experts run one after the other, each on an even share of the tokens"))
 
 
 def with_active(spec: ModelSpec) -> ModelSpec:

@@ -45,6 +45,49 @@ def index_rows(x: Tensor, index: Tensor, rows: Axis, name: str) -> Tensor:
     return out
 
 
+def pick(x: Tensor, where: Tensor, shape: Shape, name: str) -> Tensor:
+    """``x[i, j, None]``: single elements. Saves where they stand; backward puts into zeros of the whole shape, out of place."""
+    out = x.tape.new(shape, x.dtype, name)
+    whole = x.shape
+    x.tape.record(out, (x,), (where,), lambda wants, g, where: (_scattered(g, whole, f"gradient of {name}"),))
+    return out
+
+
+def index_add(x: Tensor, source: Tensor, index: Tensor) -> Tensor:
+    """``x.index_add_(0, index, source)``: x's storage under a new node. Saves index and source; backward selects rows of the gradient."""
+    out = Tensor(x.tape, x.shape, x.dtype, x.storage)
+
+    def backward(wants: tuple[bool, ...], g: Tensor, *saved: Tensor) -> tuple[Tensor | None, ...]:
+        return g if wants[0] else None, g.tape.new(saved[1].shape, g.dtype, "gradient of rows") if wants[1] else None
+
+    x.tape.record(out, (x, source), (index, source), backward)
+    return out
+
+
+def index_put(x: Tensor, values: Tensor, mask: Tensor) -> Tensor:
+    """``x[mask] = values``: x's storage under a new node. Saves the mask; backward copies the gradient with zeros put in, and takes rows out of it."""
+    out = Tensor(x.tape, x.shape, x.dtype, x.storage)
+    rows = values.shape
+
+    def backward(wants: tuple[bool, ...], g: Tensor, mask: Tensor) -> tuple[Tensor | None, ...]:
+        of_x = None
+        if wants[0]:
+            zeros = g.tape.new(rows, g.dtype, "zeros")
+            of_x = like(g, "gradient of the other rows")
+            del zeros
+        return of_x, g.tape.new(rows, g.dtype, "gradient of rows") if wants[1] else None
+
+    x.tape.record(out, (x, values), (mask,), backward)
+    return out
+
+
+def with_loss(x: Tensor, loss: Tensor) -> Tensor:
+    """x itself; going back, a loss of its own gets the gradient one (AddAuxiliaryLoss)."""
+    out = Tensor(x.tape, x.shape, x.dtype, x.storage)
+    x.tape.record(out, (x, loss), (), lambda wants, g: (g, g.tape.new((), "float32", "one")))
+    return out
+
+
 def _scattered(g: Tensor, whole: Shape, name: str) -> Tensor:
     zeros = g.tape.new(whole, g.dtype, "zeros")
     made = like(zeros, name)

@@ -34,7 +34,7 @@ def resolve(run: Run) -> Job:
         from memcalc.models.lora import adapt
 
         model = adapt(model, run.lora)
-    assumptions = list(settled.assumptions)
+    assumptions = [*settled.assumptions, *model.presumed]
     notes: list[str] = []
     if run.optimizer not in OPTIMIZERS:
         raise UnknownNameError("optimizer", run.optimizer, OPTIMIZERS, where="optimizer")

@@ -47,7 +47,7 @@ def read_config(name: str) -> Config:
 def spec_of(config: Config) -> ModelSpec:
     """What the family of a config.json makes of it, with what was assumed."""
     spec = families.family(config.model_type, where=config.where).spec(config)
-    return replace(spec, name=config.name, assumed=(*spec.assumed, *config.assumptions))
+    return replace(spec, name=config.name, assumed=config.assumptions)
 
 
 def _config(data: dict[str, Any], *, where: str, name: str) -> Config:

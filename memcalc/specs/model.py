@@ -155,6 +155,7 @@ class ModelSpec:
         attentions: the implementations of attention that its code has; where the one asked for is not among them, eager code runs.
         untraced: what of this model memcalc counts but cannot run (empty when all of it runs).
         assumed: what its config.json leaves out and was taken from elsewhere, in words.
+        presumed: what a run of it takes for granted, in words (how tokens fall on experts, where that matters).
         vision: the sizes of images, where it sees any.
     """
 
@@ -174,6 +175,7 @@ class ModelSpec:
     attentions: tuple[str, ...] = ("eager", "sdpa", "flash_attention_2")
     untraced: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
+    presumed: tuple[str, ...] = ()
     vision: Vision | None = None
 
     def weights(self) -> Iterator[tuple[str, Weight, int]]:

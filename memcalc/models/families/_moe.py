@@ -118,7 +118,7 @@ def remote(
 
 def in_a_loop(spec: ModelSpec) -> ModelSpec:
     """The model, whose experts run one after the other: how many rows each gets has to be assumed."""
-    return replace(spec, assumed=(*spec.assumed, "experts run one after the other, each on an even share of the tokens"))
+    return replace(spec, presumed=(*spec.presumed, "experts run one after the other, each on an even share of the tokens"))
 
 
 def with_active(spec: ModelSpec) -> ModelSpec:

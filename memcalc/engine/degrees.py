@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from memcalc.engine.ranks import layers_of
-from memcalc.errors import ShardingError
+from memcalc.errors import InputError, ShardingError
 from memcalc.specs.job import Mesh
 from memcalc.specs.model import ModelSpec
 from memcalc.specs.run import Run
@@ -18,15 +18,16 @@ def check_degrees(run: Run, model: ModelSpec, mesh: Mesh) -> list[str]:
         ShardingError: they cannot; the message names the nearest that can.
     """
     check_heads(run, model, mesh)
-    check_experts(model, mesh)
+    check_experts(run, model, mesh)
     check_sequence(run, model, mesh)
+    ring = ["context parallelism: buffers for the other ranks' keys and values are not counted"] if mesh.cp > 1 and run.code != "megatron" else []
     if mesh.pp == 1 and mesh.vpp == 1:
-        return []
+        return ring
     if mesh.pp == 1:
         raise ShardingError(f"vpp {mesh.vpp} cuts pipeline stages into chunks, and pp is 1; with vpp, pp can be 2 or more", where="sharding.vpp")
     _, note = layers_of(run.sharding, model, mesh)
     full = [] if "grad_accum" in run.model_fields_set else [f"enough micro-batches to fill the pipeline of {mesh.pp} stages (say how many with grad_accum)"]
-    return [*full, *([note] if note else [])]
+    return [*ring, *full, *([note] if note else [])]
 
 
 def check_heads(run: Run, model: ModelSpec, mesh: Mesh) -> None:
@@ -39,8 +40,10 @@ def check_heads(run: Run, model: ModelSpec, mesh: Mesh) -> None:
         raise ShardingError(f"{model.name} has {groups} KV heads, {_not_dividing('tp', mesh.tp, groups)}", where=where)
 
 
-def check_experts(model: ModelSpec, mesh: Mesh) -> None:
+def check_experts(run: Run, model: ModelSpec, mesh: Mesh) -> None:
     """Experts divide over expert-parallel ranks, and those over the ranks of a stage."""
+    if run.sharding.capacity_factor is not None and not num_experts(model):
+        raise InputError(f"{model.name} has no experts whose capacity it could be", where="sharding.capacity_factor")
     if mesh.ep == 1:
         return
     count = num_experts(model)
@@ -61,11 +64,13 @@ def num_experts(model: ModelSpec) -> int:
 
 
 def check_sequence(run: Run, model: ModelSpec, mesh: Mesh) -> None:
-    """A Ulysses group exchanges sequence for heads, so the heads of a tensor-parallel rank divide over it."""
-    if mesh.cp > 1 and run.sharding.cp_comm_type == "a2a":
-        heads = model.num_heads // mesh.tp
-        if heads % mesh.cp:
-            raise ShardingError(f"{heads} heads are on each rank, {_not_dividing('cp', mesh.cp, heads)} with cp_comm_type a2a", where="sharding.cp")
+    """A Ulysses group exchanges sequence for heads, so a tensor-parallel rank's heads, and KV heads, divide over it (TE, context_parallel.py)."""
+    if mesh.cp == 1 or run.sharding.cp_comm_type != "a2a":
+        return
+    for count, what in ((model.num_heads, "heads"), (model.num_kv_heads, "KV heads")):
+        mine = max(1, count // mesh.tp)
+        if mine % mesh.cp:
+            raise ShardingError(f"{mine} {what} are on each rank, {_not_dividing('cp', mesh.cp, mine)} with cp_comm_type a2a", where="sharding.cp")
 
 
 def _divisors(count: int) -> list[int]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from memcalc.errors import InputError
+from memcalc.specs.job import Mesh
 from memcalc.specs.run import Run
 
 KNOBS: dict[str, tuple[str, ...]] = {
@@ -18,17 +22,57 @@ KNOBS: dict[str, tuple[str, ...]] = {
     "sync_each_batch": ("fsdp1", "fsdp2"),
     "gradient_as_bucket_view": ("ddp",),
     "bucket_cap_mb": ("ddp",),
+    "use_distributed_optimizer": ("megatron",),
+    "grad_reduce_in_bf16": ("megatron",),
+    "use_precision_aware_optimizer": ("megatron",),
+    "main_grads_dtype": ("megatron",),
+    "main_params_dtype": ("megatron",),
+    "exp_avg_dtype": ("megatron",),
+    "exp_avg_sq_dtype": ("megatron",),
 }
 """The engines that read each of the engines' own keys."""
+
+OF_CODE: dict[str, tuple[str, ...]] = {
+    "cp_comm_type": ("megatron",),
+    "make_vocab_size_divisible_by": ("megatron",),
+    "cross_entropy_fusion_impl": ("megatron",),
+    "moe_pad_expert_input_to_capacity": ("megatron",),
+    "moe_token_dispatcher_type": ("megatron",),
+    "moe_router_dtype": ("megatron",),
+}
+"""Whose modules read each of the keys that say how modules run."""
+
+SLEEPING: dict[str, tuple[str, Callable[[Mesh], Any]]] = {
+    **dict.fromkeys(
+        (
+            "pp_schedule",
+            "decoder_first_pipeline_num_layers",
+            "decoder_last_pipeline_num_layers",
+            "account_for_embedding_in_pipeline_split",
+            "account_for_loss_in_pipeline_split",
+            "pipeline_model_parallel_layout",
+        ),
+        ("pp", lambda mesh: mesh.pp),
+    ),
+    "cp_comm_type": ("cp", lambda mesh: mesh.cp),
+    "expert_imbalance": ("ep", lambda mesh: mesh.ep),
+}
+"""Keys that say how, and the degree that says whether."""
+
+PRECISION_AWARE = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
 
 OFFLOADS = ("deepspeed", "fsdp1", "fsdp2")
 """Engines that keep states on the host."""
 
 
-def ignored_knobs(run: Run, engine: str) -> tuple[str, ...]:
-    """Engines' keys that were given and that this engine does not read."""
+def ignored_knobs(run: Run, engine: str, mesh: Mesh | None = None) -> tuple[str, ...]:
+    """Keys that were given and that nobody reads: another engine's or other modules', or those of a degree that is 1."""
     given = run.sharding.model_fields_set
-    return tuple(f"sharding.{key}: engine {engine} has no such knob" for key, engines in KNOBS.items() if key in given and engine not in engines)
+    found = {key: f"engine {engine} has no such knob" for key, engines in KNOBS.items() if engine not in engines}
+    found |= {key: f"code {run.code} has no such knob" for key, codes in OF_CODE.items() if run.code not in codes}
+    if mesh is not None:
+        found |= {key: f"{name} is 1" for key, (name, degree) in SLEEPING.items() if degree(mesh) == 1}
+    return tuple(f"sharding.{key}: {why}" for key, why in found.items() if key in given)
 
 
 def refuse(run: Run, engine: str) -> None:
@@ -46,3 +90,33 @@ def refuse(run: Run, engine: str) -> None:
     for key in ("optimizer", "params"):
         if getattr(run.offload, key) is not None and engine not in OFFLOADS:
             raise InputError(f"engine {engine} keeps its {key} on the card; use engine {', '.join(OFFLOADS)}", where=f"offload.{key}")
+    _refuse_recomputing(run)
+    _refuse_megatron(run, engine)
+
+
+def _refuse_recomputing(run: Run) -> None:
+    for key in ("recompute_method", "recompute_num_layers"):
+        if getattr(run, key) is not None and run.recompute != "full":
+            raise InputError(f"it says how to recompute whole layers, and recompute is {run.recompute}; give recompute: full", where=key)
+    if run.recompute_num_layers is not None and run.recompute_method is None:
+        raise InputError("the layers of what? give recompute_method: uniform or block", where="recompute_num_layers")
+    if run.recompute_modules is not None and run.recompute != "selective":
+        raise InputError(f"it says which modules run again, and recompute is {run.recompute}; give recompute: selective", where="recompute_modules")
+
+
+def _refuse_megatron(run: Run, engine: str) -> None:
+    if run.code == "megatron":
+        for key in ("autocast", "quantization"):
+            if getattr(run, key) is not None:
+                raise InputError("Megatron's modules compute in the dtype of their weights; leave it out, or use code: transformers", where=key)
+    else:
+        for key in ("mtp_num_layers", "hidden_dropout", "attention_dropout"):
+            if getattr(run, key) is not None:
+                raise InputError(f"code {run.code} has no such knob; leave it out, or use code: megatron", where=key)
+    sharding = run.sharding
+    if engine == "megatron" and not sharding.use_precision_aware_optimizer:
+        for key in PRECISION_AWARE:
+            if getattr(sharding, key) != "fp32":
+                raise InputError("without use_precision_aware_optimizer it can only be fp32", where=f"sharding.{key}")
+    if sharding.moe_pad_expert_input_to_capacity and sharding.capacity_factor is None:
+        raise InputError("experts have no capacity to pad to; give capacity_factor", where="sharding.moe_pad_expert_input_to_capacity")

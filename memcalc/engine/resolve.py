@@ -63,7 +63,7 @@ def resolve(run: Run) -> Job:
         foreach=run.optimizer == "adamw_torch" and steps_all_at_once(run, engine),
         assumptions=tuple(assumptions),
         notes=tuple(notes),
-        ignored=settled.ignored + ignored_knobs(run, engine),
+        ignored=settled.ignored + ignored_knobs(run, engine, mesh),
         deepspeed=settled.deepspeed,
         image_size=image_size,
     )

@@ -17,7 +17,8 @@ def sanity_of(job: Job) -> tuple[Term, ...]:
     layers = num_layers(model)
     if run.task != "train" or not model.hidden_size or not layers:
         return ()
-    recompute = "full" if run.recompute == "full" else "selective"
+    unfused = run.attention == "eager" and run.recompute == "none"
+    recompute = "full" if run.recompute == "full" else "none" if unfused else "selective"
     each = layer_bytes(
         seq_len=job.seq_len // mesh.cp,
         micro_batch=job.micro_batch,
@@ -28,6 +29,8 @@ def sanity_of(job: Job) -> tuple[Term, ...]:
         recompute=recompute,  # type: ignore[arg-type]
     )
     filled = min(1.0, num_micro_batches(job) / mesh.pp) * interleaving_factor(pp=mesh.pp, vpp=mesh.vpp)
-    rule = {"full": "2 * s * b * h", "selective": "34 * s * b * h / tp" if mesh.sp or mesh.tp == 1 else "s * b * h * (10 + 24 / tp)"}[recompute]
+    core = " + 5 * a * s^2 * b / tp" if unfused else ""
+    rule = "2 * s * b * h" if recompute == "full" else "34 * s * b * h / tp" if mesh.sp or mesh.tp == 1 else "s * b * h * (10 + 24 / tp)"
+    rule = f"({rule}{core})" if core else rule
     in_flight = "" if mesh.pp == 1 else " * micro-batches in flight / pp"
     return (Term("activations of layers by the closed form", round(each * layers * filled), f"{rule} * layers{in_flight}", {"layers": layers}, SOURCE),)

@@ -21,3 +21,12 @@ def test_it_follows_the_degrees(keys: dict[str, int], factor: float) -> None:
     """Tensor and sequence parallelism, full recomputation, and a pipeline that is half full."""
     (term,) = sanity_of(job(llama(), seq_len=128, **keys))
     assert term.bytes == factor * 128 * 256 * 8
+
+
+def test_unfused_attention_has_scores_a_mask_and_their_product() -> None:
+    """Five bytes a head and pair of tokens, unless they are computed again."""
+    (term,) = sanity_of(job(llama(), seq_len=128, attention="eager"))
+    assert term.bytes == (34 * 128 * 256 + 5 * 8 * 128 * 128) * 8
+    assert term.formula == "(34 * s * b * h / tp + 5 * a * s^2 * b / tp) * layers"
+    (without,) = sanity_of(job(llama(), seq_len=128, attention="eager", code="megatron", recompute="selective"))
+    assert without.bytes == 34 * 128 * 256 * 8

@@ -60,7 +60,7 @@ def choose(config: Config, count: Axis, *keys: str) -> int:
 
 def sparse_layers(config: Config, num_layers: int) -> tuple[bool, ...]:
     """Which layers hold experts: every ``decoder_sparse_step``-th, but those in ``mlp_only_layers`` (Qwen)."""
-    step, dense = config.int("decoder_sparse_step"), set(config.ints("mlp_only_layers"))
+    step, dense = config.int("decoder_sparse_step"), set(config.ints("mlp_only_layers", default=()))
     return tuple(i not in dense and (i + 1) % step == 0 for i in range(num_layers))
 
 

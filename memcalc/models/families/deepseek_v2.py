@@ -28,7 +28,7 @@ def spec(config: Config) -> ModelSpec:
     layers = moe.layers(
         moe.after_dense(config, sizes.common.num_layers),
         norm=norm,
-        self_attn=latent.attention(sizes, rotary, bias=config.bool("attention_bias")),
+        self_attn=latent.attention(sizes, rotary, bias=config.bool("attention_bias", default=False)),
         sparse=MoE(
             gate=SoftmaxRouter(
                 "gate",
@@ -41,9 +41,12 @@ def spec(config: Config) -> ModelSpec:
             ),
             experts=moe.experts(config, hidden, width, count),
             shared=moe.swiglu(
-                hidden, Axis("n_shared_experts * moe_intermediate_size", config.int("n_shared_experts") * width.size), activation, bias=config.bool("mlp_bias")
+                hidden,
+                Axis("n_shared_experts * moe_intermediate_size", config.int("n_shared_experts") * width.size),
+                activation,
+                bias=config.bool("mlp_bias", default=False),
             ),
         ),
-        dense=decoder.gated_mlp(sizes.common, activation, bias=config.bool("mlp_bias")),
+        dense=decoder.gated_mlp(sizes.common, activation, bias=config.bool("mlp_bias", default=False)),
     )
     return moe.with_active(decoder.causal_lm(config, sizes.common, layers, norm=norm, rotary=rotary))

@@ -27,7 +27,7 @@ def spec(config: Config) -> ModelSpec:
     layers = moe.layers(
         kinds,
         norm=norm,
-        self_attn=latent.attention(sizes, rotary, bias=config.bool("attention_bias"), indexer=indexer(config, sizes)),
+        self_attn=latent.attention(sizes, rotary, bias=config.bool("attention_bias", default=False), indexer=indexer(config, sizes)),
         sparse=sparse,
         dense=decoder.gated_mlp(common, config.str("hidden_act")),
     )

@@ -24,6 +24,6 @@ def spec(config: Config) -> ModelSpec:
         gate=SoftmaxRouter("gate", sizes.hidden, count, moe.choose(config, count, "num_experts_per_tok"), normalise=True),
         experts=moe.experts(config, sizes.hidden, sizes.intermediate, count),
     )
-    attention = decoder.attention(sizes, window=config.optional_int("sliding_window"))
+    attention = decoder.attention(sizes, window=config.optional_int("sliding_window", default=None))
     layers = moe.layers([True] * sizes.num_layers, norm=norm, self_attn=attention, sparse=sparse, dense=None)
     return moe.with_active(decoder.causal_lm(config, sizes, layers, norm=norm))

@@ -31,7 +31,7 @@ def spec(config: Config) -> ModelSpec:
         shared_name="shared_expert",
         order="shared first",
     )
-    dense, bias = decoder.gated_mlp(sizes, activation), config.bool("qkv_bias")
+    dense, bias = decoder.gated_mlp(sizes, activation), config.bool("qkv_bias", default=True)
 
     def layer(kind: tuple[bool, int | None]) -> DecoderLayer:
         is_sparse, window = kind

@@ -20,7 +20,7 @@ def spec(config: Config) -> ModelSpec:
     """Every n-th layer has experts; queries and keys have a norm on each head; a window, when there is one, is every layer's."""
     sizes, count = decoder.read_sizes(config), moe.axis(config, "num_experts", "num_local_experts")
     hidden, norm, head_norm = sizes.hidden, RMSNorm(sizes.hidden), RMSNorm(Axis("head_dim", sizes.head_dim))
-    bias = config.bool("attention_bias")
+    bias = config.bool("attention_bias", default=False)
     window = config.optional_int("sliding_window") if config.bool("use_sliding_window") else None
     layers = moe.layers(
         moe.sparse_layers(config, sizes.num_layers),

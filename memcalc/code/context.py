@@ -15,6 +15,9 @@ from memcalc.specs.model import Axis, Component, Degrees, Weight
 from memcalc.tape.tape import Node, Tape
 from memcalc.tape.tensor import Tensor
 
+TOWER = "tower "
+"""Begins the names of shared tensors that a vision tower holds until it is through."""
+
 Program = Callable[["Context", Any, Tensor], Tensor]
 _programs: dict[tuple[str, type], Program] = {}
 
@@ -94,6 +97,7 @@ class Settings:
         keeps_linear_inputs: linear layers save their inputs even where their weights are frozen.
         axes: what the two axes of an activation count.
         images: pictures in the batch, for a vision tower.
+        late_masks: masks are made where images join the text, not with its embeddings.
         cached: in inference, keys and values are remembered; a vision tower's are not.
         casts_weights: every weight is computed with in `dtype`, whatever it is held in (FSDP's mixed-precision policies).
     """
@@ -119,9 +123,10 @@ class Settings:
     received: tuple[int, int] = (1, 1)
     options: Any = None
     marks: Literal["none", "gradients", "modules"] = "none"
-    axes: tuple[str, str] = ("micro_batch", "seq_len")
     keeps_linear_inputs: bool = False
+    axes: tuple[str, str] = ("micro_batch", "seq_len")
     images: Any = 0
+    late_masks: bool = False
     cached: bool = True
     casts_weights: bool = False
 
@@ -159,6 +164,7 @@ class Context:
         beside: what a block joins to its input: the tokens of a vision tower.
         asides: what the model computes, holds until its output is dropped, and uses for nothing.
         holds_output: the model's own forward holds the output of the block that runs, an embedding, until the last layer is through.
+        differentiable: names of shared tensors that gradients flow through, whether or not what runs is recorded.
     """
 
     def __init__(self, tape: Tape, settings: Settings) -> None:
@@ -169,6 +175,7 @@ class Context:
         self.beside: list[Tensor] = []
         self.asides: list[Node] = []
         self.holds_output = True
+        self.differentiable: set[str] = set()
         self._modules: list[str] = []
         self._cache: list[Tensor] = []
 
@@ -260,7 +267,10 @@ class Context:
 
     def parameter(self, weight: Weight, *, has_gradient: bool = False) -> Tensor:
         """A weight of the component that runs, as this rank holds it."""
-        path = "/".join((*self._modules, weight.name))
+        return self.parameter_at("/".join((*self._modules, weight.name)), weight, has_gradient=has_gradient)
+
+    def parameter_at(self, path: str, weight: Weight, *, has_gradient: bool = False) -> Tensor:
+        """A weight that another component holds, by its path."""
         takes = self.settings.trainable
         trainable = self.settings.training and not weight.frozen and (takes is None or takes(path))
         dtype = self.computes_in(weight.dtype)

@@ -10,7 +10,7 @@ from memcalc.code.context import Context, Settings
 from memcalc.dataclass import dataclass
 from memcalc.specs.model import Block
 from memcalc.tape.span import Span, split, sum_up
-from memcalc.tape.tape import Edge, Tape
+from memcalc.tape.tape import Edge, Leaf, Tape
 from memcalc.tape.tensor import Event, Record, Shape, Tensor
 
 STREAM = "activations/hidden_states"
@@ -48,6 +48,7 @@ class Profile:
         out: its output.
         shared: tensors it made for all later blocks.
         keeps: names of shared tensors that it saves for backward.
+        grades: names of shared tensors whose gradient it makes, or adds to.
         forward_steps, backward_steps: both, cut at the marks that `Settings.marks` asks for; empty where it asks for none.
         frees_input: its input is gone after its forward, since nothing saved it.
         holds_output: the model's own forward holds its output until the last layer is through (of an embedding).
@@ -65,6 +66,7 @@ class Profile:
     frees_input: bool = True
     holds_output: bool = True
     runs: bool = True
+    grades: frozenset[str] = frozenset()
 
 
 def unused(x: Flow) -> Profile:
@@ -84,6 +86,7 @@ def profile(
     accumulate: bool = False,
     beside: Flow | None = None,
     in_batch: bool = False,
+    graded: frozenset[str] = frozenset(),
 ) -> Profile:
     """Record one block.
 
@@ -97,19 +100,22 @@ def profile(
         keep_gradients, accumulate: see `Tape`.
         beside: what a join takes besides its input.
         in_batch: its input belongs to the batch, which the trainer holds through the step.
+        graded: names of shared tensors that have a gradient, from later blocks, when it runs back.
     """
     stream, gradient = (BESIDE, BESIDE_GRADIENT) if block.sees_images else (STREAM, STREAM_GRADIENT)
     marks = settings.marks != "none"
-    tape = Tape(
-        keep_gradients=keep_gradients, accumulate=accumulate, autocast=settings.autocast, marks=marks, keeps_inputs=settings.keeps_linear_inputs
-    )
+    tape = Tape(keep_gradients=keep_gradients, accumulate=accumulate, autocast=settings.autocast, marks=marks, keeps_inputs=settings.keeps_linear_inputs)
     ctx = Context(tape, settings)
-    ctx.shared.update({name: tape.input(flow.shape, flow.dtype, f"activations/{name}") for name, flow in shared.items()})
+    ctx.shared.update({name: tape.input(flow.shape, flow.dtype, f"activations/{name}", requires_grad=flow.requires_grad) for name, flow in shared.items()})
     outside = {id(t.storage.record): name for name, t in ctx.shared.items() if t.storage is not None}
     inputs = [tape.input(x.shape, x.dtype, stream, requires_grad=x.requires_grad)]
     if beside is not None:
         ctx.beside = [tape.input(beside.shape, beside.dtype, BESIDE, requires_grad=beside.requires_grad)]
     leaves = [(inputs[0].node, gradient), *((t.node, BESIDE_GRADIENT) for t in ctx.beside)]
+    takers = {name: t.node for name, t in ctx.shared.items() if isinstance(t.node, Leaf)}
+    leaves += [(node, f"activations/gradient of {name}") for name, node in takers.items()]
+    for name in graded:
+        takers[name].grads[0] = tape.input(shared[name].shape, shared[name].dtype, f"activations/gradient of {name}")
     taken = inputs[0].storage.record if inputs[0].storage is not None else None
     events = tape.events
     begin = len(events)
@@ -122,7 +128,7 @@ def profile(
         inputs.clear()
     if y.storage is not None and block.role != "head":
         y.storage.record.path = stream
-    made = _publish(ctx, shared)
+    made = _publish(ctx, shared, taken if block.role == "embedding" else None)
     passed = y.storage is not None and y.storage.record is taken
     out = x if passed else Flow(y.shape, y.dtype, y.requires_grad or again)
     forward = sum_up(events[begin:])
@@ -137,29 +143,62 @@ def profile(
     release = sum_up(events[begin:])
 
     keeps = frozenset(name for name in outside.values() if name in ctx.shared.read or name == "position_ids") if again else _saved(ctx, outside, events)
-    if passed or not (settings.training and out.requires_grad):
+    if (passed and not any(flow.requires_grad for flow in made.values())) or not (settings.training and out.requires_grad):
         return Profile(forward, release, Span(), out, made, keeps, forward_steps, (), frees_input, ctx.holds_output)
     grad: list[Tensor | None] = [tape.input(out.shape, out.dtype, gradient)]
     edge = (y.node, y.index) if y.node is not None else None
+    sent = {name: [tape.input(t.shape, t.dtype, f"activations/gradient of {name}")] for name, t in made.items() if t.requires_grad}
     del y
     begin = len(events)
     if again:
+        held += [ctx.shared.pop(name) for name in ctx.differentiable & made.keys()]
         with tape.enable_grad():
             second = _run(ctx, block, inputs[0], layers)
         edge = (second.node, second.index) if second.node is not None else None
         del second
         tape.weight_casts.clear()
+    arrived, ends = _deliver(ctx, sent, drop=again)
     if again and settings.code != "megatron":
         edge = _put_off(tape, edge, grad, begin)
     tape.backward(edge, grad)
     inputs.clear()
     for leaf, path in leaves:
         if leaf is not None and leaf.grads[0] is not None and leaf.grads[0].storage is not None:
-            leaf.grads[0].storage.record.path = path
-    happened = [e for e in events[begin:] if id(e[1]) not in outside]
+            record = leaf.grads[0].storage.record
+            _file(events, record, path, moves=id(record) in arrived)
+    happened = [e for e in events[begin:] if id(e[1]) not in outside and not (passed and e[1] is taken)]  # the next block lets go of what was passed on
     backward = sum_up(happened)
     held.clear()
-    return Profile(forward, release, backward, out, made, keeps, forward_steps, split(happened) if marks else (), frees_input, ctx.holds_output)
+    del ends
+    grades = frozenset(name for name, node in takers.items() if node.grads[0] is not None)
+    steps = split(happened) if marks else ()
+    return Profile(forward, release, backward, out, made, keeps, forward_steps, steps, frees_input, ctx.holds_output, grades=grades)
+
+
+def _deliver(ctx: Context, sent: dict[str, list[Tensor | None]], *, drop: bool) -> tuple[set[int], list[Any]]:
+    """Hand in the gradients that later blocks made of shared tensors; what was recomputed of those is dropped.
+
+    Returns:
+        the records of the gradients, by identity; where they go, which holds those that stay.
+    """
+    ends: list[Any] = []
+    records = {id(g.storage.record) for grads in sent.values() for g in grads if g is not None and g.storage is not None}
+    for name, grads in sent.items():
+        tensor = ctx.shared[name]
+        ends.append(tensor.node)
+        ctx.tape.deliver((tensor.node, tensor.index) if tensor.node is not None else None, grads)
+        if drop:
+            ctx.shared.pop(name)
+        del tensor
+    return records, ends
+
+
+def _file(events: list[Event], record: Record, path: str, *, moves: bool) -> None:
+    """Bytes get another name; those that were there before this stretch move there."""
+    if moves and record.path != path:
+        before = Record(record.path, record.shape, record.dtype)
+        events += [(-1, before), (1, record)]
+    record.path = path
 
 
 def _put_off(tape: Tape, edge: Edge, grad: list[Tensor | None], begin: int) -> Edge:
@@ -191,14 +230,20 @@ def _run(ctx: Context, block: Block, x: Tensor, layers: int) -> Tensor:
     return x
 
 
-def _publish(ctx: Context, known: dict[str, Flow]) -> dict[str, Flow]:
-    """The shared tensors that this block made; their bytes are filed under their name alone, since they outlive the block."""
+def _publish(ctx: Context, known: dict[str, Flow], taken: Record | None) -> dict[str, Flow]:
+    """The shared tensors that this block made; their bytes are filed under their name alone, since they outlive the block.
+
+    Args:
+        ctx: where the block ran.
+        known: those that earlier blocks made.
+        taken: the block's input, which may be among them.
+    """
     made = {}
     for name, tensor in ctx.shared.items():
         if name not in known and name != "logits":
-            made[name] = Flow(tensor.shape, tensor.dtype, tensor.requires_grad)
+            made[name] = Flow(tensor.shape, tensor.dtype, tensor.requires_grad or name in ctx.differentiable)
             if tensor.storage is not None:
-                tensor.storage.record.path = f"activations/{name}"
+                _file(ctx.tape.events, tensor.storage.record, f"activations/{name}", moves=tensor.storage.record is taken)
     return made
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from memcalc.code.context import Settings
@@ -94,6 +95,7 @@ class Plan:
         arrival: what it begins with where that is not token ids.
         sends: whether its output goes to the next pipeline stage.
         pixels: the batch's images.
+        typed: the batch says of each token whether it is an image's.
     """
 
     parts: tuple[Part, ...]
@@ -104,6 +106,7 @@ class Plan:
     arrival: Arrival | None = None
     sends: bool = False
     pixels: Flow | None = None
+    typed: bool = False
 
     def leaves(self) -> Arrival:
         """What its first layer receives from the blocks before it."""
@@ -263,7 +266,10 @@ def make_plan(
     leaf: Flow | None = None
     sight = sight_of(job, settings)
     beside = sight[1] if sight is not None else None
+    if sight is not None and any(block.role == "join" and getattr(block.module, "masks", False) for block in blocks):
+        settings = replace(settings, late_masks=True)
     parts: list[Part] = []
+    anew: list[Callable[..., Profile]] = []
     queue = units_of(job.run, blocks)
     records = {} if records is None else records
     while queue:
@@ -271,28 +277,28 @@ def make_plan(
         own, x, joined = _inputs_of(block, settings, sight, flow, beside)
         known = tuple((name, made.key()) for name, made in shared.items())
         key = (block.module, block.path, x.key(), joined and joined.key(), known, again, layers, keep_gradients, accumulate)
-        made = records.get(key) or (
-            unused(flow)
-            if own is None
-            else profile(
-                block,
-                own,
-                x,
-                shared,
-                recompute=again,
-                layers=layers,
-                keep_gradients=keep_gradients,
-                accumulate=accumulate,
-                beside=joined,
-                in_batch=x is ids or (sight is not None and x is sight[1]),
-            )
+        record = partial(
+            profile,
+            block,
+            own or settings,
+            x,
+            shared,
+            recompute=again,
+            layers=layers,
+            keep_gradients=keep_gradients,
+            accumulate=accumulate,
+            beside=joined,
+            in_batch=x is ids or (sight is not None and x is sight[1]),
         )
+        made = records.get(key) or (unused(flow) if own is None else record())
         records[key] = made
         if made.runs and block.repeat > 1 and (made.out.requires_grad, made.out.dtype) != (x.requires_grad, x.dtype):
             queue.insert(0, Unit(replace(block, repeat=block.repeat - 1), again, layers))
             block = replace(block, repeat=1)
         if block.sees_images:
             beside = made.out
+        elif block.role == "join":
+            flow, beside = made.out, None
         else:
             flow = made.out
         shared = shared | made.shared
@@ -301,7 +307,30 @@ def make_plan(
             leaf = flow = replace(flow, requires_grad=True)
         kept |= made.keeps
         parts.append(Part(block, made, shards_of(block, own or replace(settings, trainable=lambda path: False), layers)))
-    return Plan(tuple(parts), settings, ids, frozenset(kept), leaf, arrival, sends, sight[1] if sight is not None else None)
+        anew.append(record)
+    parts = _with_sums(parts, anew)
+    pixels, typed = (None, False) if sight is None or job.model.vision is None else (sight[1], job.model.vision.types)
+    return Plan(tuple(parts), settings, ids, frozenset(kept), leaf, arrival, sends, pixels, typed)
+
+
+def _with_sums(parts: list[Part], anew: list[Callable[..., Profile]]) -> list[Part]:
+    """The parts, recorded anew where a gradient that they make of a shared tensor meets that of a later one.
+
+    Args:
+        parts: in the order of the forward pass, recorded as if each were the first to run back.
+        anew: for each, its recording, to which ``graded`` can be given.
+    """
+    found: list[Part] = []
+    graded: frozenset[str] = frozenset()
+    for part, record in zip(reversed(parts), reversed(anew), strict=True):
+        names, meets = part.profile.grades, part.profile.grades & graded
+        last = replace(part, profile=record(graded=meets)) if meets else part
+        if part.block.repeat > 1 and meets != names:
+            found.append(replace(last, block=replace(part.block, repeat=1)))
+            last = replace(part, block=replace(part.block, repeat=part.block.repeat - 1), profile=record(graded=names))
+        found.append(last)
+        graded |= names
+    return found[::-1]
 
 
 def _inputs_of(
@@ -310,9 +339,9 @@ def _inputs_of(
     """How a block runs (None: not at all), its input, and what it joins to that."""
     if not block.sees_images and block.role != "join":
         return settings, flow, None
-    if sight is None or beside is None:
+    if sight is None:
         return None, flow, None
-    return (sight[0], beside, None) if block.sees_images else (settings, flow, beside)
+    return (settings, flow, beside) if block.role == "join" or beside is None else (sight[0], beside, None)
 
 
 def shards_of(block: Block, settings: Settings, layers: int = 1) -> tuple[Shard, ...]:

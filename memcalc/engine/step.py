@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from memcalc.code.context import TOWER
 from memcalc.engine.blocks import PIXELS, STREAM, STREAM_GRADIENT, Flow
 from memcalc.engine.plan import Arrival, Part, Plan
 from memcalc.engine.strategies import Strategy
@@ -63,6 +64,8 @@ def infer(walk: Walk, plan: Plan, strategy: Strategy) -> None:
         walk.free("batch/input_ids", num_bytes(plan.ids))
         if plan.pixels is not None:
             walk.free(PIXELS, num_bytes(plan.pixels))
+        if plan.typed:
+            walk.free("batch/token_type_ids", num_bytes(plan.ids))
     walk.instant("decode")
 
 
@@ -125,6 +128,7 @@ def _depart(walk: Walk, plan: Plan, arrival: Arrival, left: set[str]) -> None:
 class _Stream:
     """Locals of the model's own forward: the embedding's output and the shared tensors nobody saves, until the last part before the head is through.
 
+    A second embedding begins another forward (an encoder's decoder), before which the locals of the first go.
     A pipeline stage makes the shared tensors for itself, and holds the hidden states that it received until it has sent their gradient.
     """
 
@@ -132,6 +136,8 @@ class _Stream:
         self.walk, self.plan, self.drops_sent = walk, plan, drops_sent
         self.held: Flow | None = None
         self.embeds: Flow | None = None
+        self.left: set[str] = set()
+        self.made: set[str] = set(plan.arrival.shared) if plan.arrival is not None else set()
         self.last = next((part for part in reversed(plan.parts) if part.block.role != "head"), None)
 
     def begin(self) -> None:
@@ -140,6 +146,8 @@ class _Stream:
             self.walk.alloc("batch/input_ids", num_bytes(self.plan.ids), Reason("micro_batch * seq_len * 8"))
             if self.plan.pixels is not None:
                 self.walk.alloc(PIXELS, num_bytes(self.plan.pixels), Reason("images in fp32, as processors make them"))
+            if self.plan.typed:
+                self.walk.alloc("batch/token_type_ids", num_bytes(self.plan.ids), Reason("micro_batch * seq_len * 8"))
             return
         self.walk.alloc(STREAM, num_bytes(arrival.hidden), Reason("hidden states, from the pipeline stage before"))
         for name, flow in arrival.shared.items():
@@ -152,8 +160,13 @@ class _Stream:
 
     def after(self, part: Part, i: int) -> None:
         role = part.block.role
+        self.made |= part.profile.shared.keys()
         if part.block.sees_images or not part.profile.runs:
             return
+        if role == "embedding":
+            self._let_go(keeping=part.profile.shared)
+        if role == "join":
+            self._leave_tower()
         if role in ("embedding", "join"):
             self.held = part.profile.out if part.profile.holds_output else None
         elif self.held is not None:
@@ -163,6 +176,12 @@ class _Stream:
         if part is self.last and i == part.block.repeat - 1:
             self._let_go()
 
+    def _leave_tower(self) -> None:
+        for name in _shared(self.plan):
+            if name.startswith(TOWER) and name not in self.plan.kept and name not in self.left:
+                _drop(self.walk, self.plan, name)
+                self.left.add(name)
+
     def _hold(self, held: Flow) -> None:
         if self.plan.arrival is not None:
             self.walk.alloc(RECEIVED, num_bytes(held), Reason("what the stage before sent, held by the schedule"))
@@ -170,11 +189,13 @@ class _Stream:
         self.walk.alloc("activations/inputs_embeds", num_bytes(held), Reason("the embedding's output, held by the model's forward"))
         self.embeds = held
 
-    def _let_go(self) -> None:
+    def _let_go(self, keeping: dict[str, Flow] | None = None) -> None:
         if self.embeds is not None:
             self.walk.free("activations/inputs_embeds", num_bytes(self.embeds))
-        for name in _shared(self.plan):
-            if name not in self.plan.kept:
+            self.embeds = None
+        for name in [name for name in self.made if name not in (keeping or {})]:
+            self.made.discard(name)
+            if name not in self.plan.kept and name not in self.left:
                 _drop(self.walk, self.plan, name)
 
 

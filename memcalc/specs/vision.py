@@ -25,6 +25,7 @@ class Vision:
         tokens: of an image in the text, where they do not follow from its patches.
         tiles: pictures of `image_size` that an image is cut into.
         flat: the tower takes patches that are cut out already.
+        types: the batch says of each token whether it is an image's.
     """
 
     patch: int
@@ -38,6 +39,7 @@ class Vision:
     tokens: int | None = None
     tiles: int = 1
     flat: bool = False
+    types: bool = False
 
     def size(self, asked: int | None, *, name: str) -> int:
         """Pixels of an image, either way: as asked, or the model's own.

@@ -52,7 +52,7 @@ def attend(ctx: Context, m: Attention, query: Tensor, key: Tensor, value: Tensor
     mask = ctx.shared.get(mask_name(m.window, causal=m.causal))
     if ctx.settings.attention == "eager":
         return eager(ctx, m, query, key, value, mask=mask)
-    bias = None if mask is None else ctx.tape.new((ctx.batch, *mask.shape), ctx.settings.autocast or query.dtype, "mask")
+    bias = None if mask is None else ctx.tape.new((ctx.batch, *mask.shape[-2:]), ctx.settings.autocast or query.dtype, "mask")
     if mask is not None or m.head_dim > MAX_SHARED_HEAD_DIM:
         key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
     out = F.scaled_dot_product_attention(query, key, value, mask=bias)

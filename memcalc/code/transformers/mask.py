@@ -22,6 +22,8 @@ def make_masks(ctx: Context, dtype: str, *, always: tuple[int | None, ...] = (),
     nothing from both sides is not made at all. Masks of the windows in `always` are made even where no layer needs them, and
     with `each` those of windows have bools for each sequence of the batch (Llama 4's chunks).
     """
+    if ctx.settings.late_masks:
+        return
     for window in dict.fromkeys((*ctx.settings.windows, *always)):
         if ctx.settings.attention == "eager" or (window is None and window in always) or (window is not None and ctx.reaches(window)):
             make_mask(ctx, mask_name(window) if window in ctx.settings.windows else f"unused {mask_name(window)}", dtype, each=each and window is not None)

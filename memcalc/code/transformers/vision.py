@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from memcalc.code.context import Context, program_for, runs
 from memcalc.code.transformers.dropout import dropout
-from memcalc.components.vision import ImageEmbedding, Join, PatchConv, Projector, Unseen
+from memcalc.code.transformers.mask import make_mask, mask_name
+from memcalc.components.vision import AveragePool, Deepstack, ImageEmbedding, Join, PatchConv, Projector, Unseen
 from memcalc.specs.model import Axis, Weight
 from memcalc.tape import functional as F
 from memcalc.tape.functional.activations import apply_activation
-from memcalc.tape.functional.image import class_and_patches, conv, masked_scatter
+from memcalc.tape.functional.image import average_pool, class_and_patches, conv, masked_scatter, put_rows, rows_at
+from memcalc.tape.functional.scan import reordered
 from memcalc.tape.tensor import Shape, Tensor
 
 
@@ -19,8 +21,15 @@ def patch_conv(ctx: Context, m: PatchConv, x: Tensor) -> Tensor:
     return conv(x, params, patches_shape(ctx, m, x))
 
 
+def cast_pixels(ctx: Context, pixels: Tensor) -> Tensor:
+    """Pixels in the model's dtype."""
+    return F.cast(pixels, ctx.settings.dtype, "pixel_values in the model's dtype")
+
+
 def patches_shape(ctx: Context, m: PatchConv, x: Tensor) -> Shape:
-    """Patches of each image, each as wide as the tower."""
+    """Patches of each image, each as wide as the tower; patches that are cut out already have an axis of their own."""
+    if len(x.shape) == 2:
+        return (x.shape[0], m.hidden)
     across = x.shape[-1].size // m.patch
     return (x.shape[0], Axis("patches", across * across), m.hidden)
 
@@ -30,7 +39,7 @@ def image_embedding(ctx: Context, m: ImageEmbedding, pixels: Tensor) -> Tensor:
     """pixels (images, channels, height, width) → (images, patches, hidden) (ViTEmbeddings, CLIPVisionEmbeddings, SiglipVisionEmbeddings)."""
     weights = list(m.own_weights())
     with ctx.inside(m.embedding_name):
-        x = ctx.run(m.patches, F.cast(pixels, ctx.settings.dtype, "pixel_values in the model's dtype"))
+        x = ctx.run(m.patches, cast_pixels(ctx, pixels))
         inner = [w._replace(name=w.name.removeprefix(f"{m.embedding_name}/")) for w in weights]
         if m.class_name:
             x = class_and_patches(ctx.parameter(inner[0]), x, (ctx.batch, ctx.seq, m.patches.hidden))
@@ -74,10 +83,40 @@ def projector(ctx: Context, m: Projector, x: Tensor) -> Tensor:
 def join(ctx: Context, m: Join, x: Tensor) -> Tensor:
     """The text's embeddings with those of images in their places; the model's forward holds both until the last layer is through (LlavaModel.forward)."""
     features = ctx.beside.pop()
-    flat = F.clone(features, "image features in a row")
     ctx.asides += ctx.tape.set_aside(len(ctx.tape.nodes), features)
+    flat = reordered(features, features.shape, "image features in a row") if m.listed else features
+    for k in range(m.deep):
+        deep = ctx.shared[f"deepstack {k}"]
+        ctx.shared[f"deepstack {k} in a row"] = reordered(deep, deep.shape, f"deepstack {k} in a row")
+    del features
     mask = ctx.tape.new((ctx.batch, ctx.seq), "bool", "mask of image tokens")
-    ctx.shared["image features in a row"] = flat
+    if m.listed:
+        ctx.shared["image features in a row"] = Tensor(ctx.tape, flat.shape, flat.dtype, flat.storage)
+    if m.masks:
+        for window in ctx.settings.windows:
+            make_mask(ctx, mask_name(window), x.dtype, each=True)
     if not ctx.settings.training:
         ctx.shared["places of image features"] = mask
     return masked_scatter(x, mask, flat)
+
+
+@runs(Deepstack)
+def deepstack(ctx: Context, m: Deepstack, x: Tensor) -> Tensor:
+    """x with a middle layer's tokens added where images stand (Qwen3VLTextModel._deepstack_process)."""
+    ctx.holds_output = False
+    features = ctx.shared[f"{m.name} in a row"]
+    y = F.clone(x, "hidden_states of all tokens")
+    return put_rows(y, F.add(rows_at(y, features.shape, "hidden_states of images"), features, "sum with image features"))
+
+
+@runs(AveragePool)
+def average_of_patches(ctx: Context, m: AveragePool, x: Tensor) -> Tensor:
+    """x (images, patches, hidden) → (images, tokens, text's width) (Gemma3MultiModalProjector.forward)."""
+    ctx.asides += ctx.tape.set_aside(len(ctx.tape.nodes), x)
+    tokens = Axis("tokens", x.shape[1].size // m.side**2)
+    planes = F.clone(x, "features by plane")
+    h = ctx.run(m.norm, average_pool(planes, (x.shape[0], tokens, x.shape[2])), "mm_soft_emb_norm")
+    h = F.clone(h, "averages in order")
+    weight = next(m.own_weights())
+    h = F.linear(h, F.cast_weight(ctx.parameter(weight), ctx.weight_path(weight)), None, m.outputs, "output")
+    return F.cast(h, x.dtype, "output in the features' dtype")

@@ -38,6 +38,7 @@ def sizes_of(part: Config) -> Vision:
         packed=True,
         fixed=False,
         flat=True,
+        types=True,
     )
 
 
@@ -120,7 +121,7 @@ def qwen3_model(config: Config, text: ModelSpec) -> ModelSpec:
         raise config.error(f"vision_config.deepstack_visual_indexes names {len(deep)} layers, and the text has {text.num_layers}")
     front = tower[0].module
     assert isinstance(front, PackedEmbedding)
-    whole = vision.with_tower(config, text, tower, vision=sizes, join=Join(listed=True), buffer_bytes=buffer_bytes(front))
+    whole = vision.with_tower(config, text, tower, vision=sizes, join=Join(listed=True, deep=len(deep)), buffer_bytes=buffer_bytes(front))
     blocks: list[Block] = []
     waiting = list(deep)
     for block in whole.blocks:

@@ -34,5 +34,5 @@ def spec(config: Config) -> ModelSpec:
     hidden = tower[0].module.patches.hidden  # type: ignore[attr-defined]
     pool = AveragePool(RMSNorm(Axis("vision hidden_size", hidden.size), "gemma"), vision.width_of(text), across // isqrt(tokens))
     blocks = (*tower, vision.end("vision_tower/post_layernorm", LayerNorm(hidden)), vision.end("multi_modal_projector", pool))
-    sizes = replace(sizes, tokens=tokens)
+    sizes = replace(sizes, tokens=tokens, types=True)
     return vision.with_tower(config, text, blocks, vision=sizes, join=Join(masks=True), buffer_bytes=vision.position_bytes(sizes), attentions=("eager", "sdpa"))

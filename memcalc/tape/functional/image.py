@@ -58,3 +58,50 @@ def masked_scatter(x: Tensor, mask: Tensor, source: Tensor, name: str = "embeddi
 
     x.tape.record(out, (x, source), (mask,), backward)
     return out
+
+
+def unbind(x: Tensor, shape: Shape) -> list[Tensor]:
+    """``x.unbind(0)``: views, one for each of the first axis; backward stacks their gradients."""
+    parts = [Tensor(x.tape, shape, x.dtype, x.storage) for _ in range(x.shape[0].size)]
+    whole, dtype, tape = x.shape, x.dtype, x.tape
+    x.tape.record(parts, (x,), (), lambda wants, *gs: (tape.new(whole, dtype, "stacked gradients"),))
+    return parts
+
+
+def rows_at(x: Tensor, shape: Shape, name: str) -> Tensor:
+    """``x[mask]``: a copy of some rows; backward puts their gradient into zeros of the whole shape, out of place."""
+    out = x.tape.new(shape, x.dtype, name)
+    whole = x.shape
+
+    def backward(wants: tuple[bool, ...], g: Tensor) -> tuple[Tensor]:
+        zeros = g.tape.new(whole, g.dtype, "zeros")
+        made = like(zeros, f"gradient of {name}")
+        del zeros
+        return (made,)
+
+    x.tape.record(out, (x,), (), backward)
+    return out
+
+
+def put_rows(x: Tensor, rows: Tensor) -> Tensor:
+    """``x[mask] = rows``: x's storage under a new node; backward copies the gradient with zeros in these rows, and picks theirs."""
+    out = Tensor(x.tape, x.shape, x.dtype, x.storage)
+    shape = rows.shape
+
+    def backward(wants: tuple[bool, ...], g: Tensor) -> tuple[Tensor | None, ...]:
+        of_x = None
+        if wants[0]:
+            zeros = g.tape.new(shape, g.dtype, "zeros")
+            of_x = like(g, "gradient of the other rows")
+            del zeros
+        return of_x, g.tape.new(shape, g.dtype, "gradient of rows") if wants[1] else None
+
+    x.tape.record(out, (x, rows), (), backward)
+    return out
+
+
+def average_pool(x: Tensor, shape: Shape, name: str = "averages") -> Tensor:
+    """``F.avg_pool2d``. Saves x; backward makes its whole gradient."""
+    out = x.tape.new(shape, x.dtype, name)
+    x.tape.record(out, (x,), (x,), lambda wants, g, x: (like(x, f"gradient of {name}"),))
+    return out

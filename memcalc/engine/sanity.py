@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memcalc.engine.ranks import num_layers, num_micro_batches
 from memcalc.engine.result import Term
-from memcalc.formulas.activations import layer_bytes
+from memcalc.formulas.activations import layer_bytes, rule_of_thumb_bytes
 from memcalc.formulas.pipeline import interleaving_factor
 from memcalc.specs.job import Job
 
@@ -33,4 +33,9 @@ def sanity_of(job: Job) -> tuple[Term, ...]:
     rule = "2 * s * b * h" if recompute == "full" else "34 * s * b * h / tp" if mesh.sp or mesh.tp == 1 else "s * b * h * (10 + 24 / tp)"
     rule = f"({rule}{core})" if core else rule
     in_flight = "" if mesh.pp == 1 else " * micro-batches in flight / pp"
-    return (Term("activations of layers by the closed form", round(each * layers * filled), f"{rule} * layers{in_flight}", {"layers": layers}, SOURCE),)
+    closed = Term("activations of layers by the closed form", round(each * layers * filled), f"{rule} * layers{in_flight}", {"layers": layers}, SOURCE)
+    if recompute == "full" or mesh.pp > 1:
+        return (closed,)
+    low, high = rule_of_thumb_bytes(seq_len=job.seq_len, micro_batch=job.micro_batch, hidden_size=model.hidden_size, num_layers=layers)
+    inputs = {"layers": layers, "low_bytes": low, "high_bytes": high}
+    return (closed, Term("activations of layers by the rule of thumb, up to", high, "34 to 40 * s * b * h * layers, on one card", inputs, SOURCE))

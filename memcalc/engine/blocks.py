@@ -147,7 +147,9 @@ def profile(
         return Profile(forward, release, Span(), out, made, keeps, forward_steps, (), frees_input, ctx.holds_output)
     grad: list[Tensor | None] = [tape.input(out.shape, out.dtype, gradient)]
     edge = (y.node, y.index) if y.node is not None else None
-    sent = {name: [tape.input(t.shape, t.dtype, f"activations/gradient of {name}")] for name, t in made.items() if t.requires_grad}
+    sent: dict[str, list[Tensor | None]] = {
+        name: [tape.input(t.shape, t.dtype, f"activations/gradient of {name}")] for name, t in made.items() if t.requires_grad
+    }
     del y
     begin = len(events)
     if again:

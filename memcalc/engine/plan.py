@@ -13,6 +13,7 @@ from memcalc.components.mla import LatentAttention
 from memcalc.dataclass import dataclass
 from memcalc.engine.blocks import Flow, Profile, profile, unused
 from memcalc.engine.recompute import Unit, units_of
+from memcalc.engine.sums import with_sums
 from memcalc.formulas import experts
 from memcalc.specs.job import Job
 from memcalc.specs.model import Axis, Block, Component, Degrees, ModelSpec, Weight
@@ -308,29 +309,9 @@ def make_plan(
         kept |= made.keeps
         parts.append(Part(block, made, shards_of(block, own or replace(settings, trainable=lambda path: False), layers)))
         anew.append(record)
-    parts = _with_sums(parts, anew)
+    parts = with_sums(parts, anew)
     pixels, typed = (None, False) if sight is None or job.model.vision is None else (sight[1], job.model.vision.types)
     return Plan(tuple(parts), settings, ids, frozenset(kept), leaf, arrival, sends, pixels, typed)
-
-
-def _with_sums(parts: list[Part], anew: list[Callable[..., Profile]]) -> list[Part]:
-    """The parts, recorded anew where a gradient that they make of a shared tensor meets that of a later one.
-
-    Args:
-        parts: in the order of the forward pass, recorded as if each were the first to run back.
-        anew: for each, its recording, to which ``graded`` can be given.
-    """
-    found: list[Part] = []
-    graded: frozenset[str] = frozenset()
-    for part, record in zip(reversed(parts), reversed(anew), strict=True):
-        names, meets = part.profile.grades, part.profile.grades & graded
-        last = replace(part, profile=record(graded=meets)) if meets else part
-        if part.block.repeat > 1 and meets != names:
-            found.append(replace(last, block=replace(part.block, repeat=1)))
-            last = replace(part, block=replace(part.block, repeat=part.block.repeat - 1), profile=record(graded=names))
-        found.append(last)
-        graded |= names
-    return found[::-1]
 
 
 def _inputs_of(

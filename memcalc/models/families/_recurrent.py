@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memcalc.components import Embedding, Head
+from memcalc.components.mamba2 import Mamba2, mamba2
 from memcalc.components.norm import RMSNorm
 from memcalc.components.recurrent import WideLinear
 from memcalc.models.config import Config
@@ -61,3 +62,28 @@ def groups(config: Config, key: str, heads: int) -> int:
     if heads % num_groups:
         raise config.error(f"{key} {num_groups} does not divide the {heads} heads")
     return num_groups
+
+
+def mixer(config: Config, hidden: Axis, *, prefix: str, state: str, activation: str) -> Mamba2:
+    """Mamba-2's mixer, with the names that the file has for its sizes.
+
+    Args:
+        config: the file.
+        hidden: the model's width.
+        prefix: before ``num_heads`` and ``head_dim``.
+        state: the key of the state's size.
+        activation: the key of the convolution's activation.
+    """
+    heads = config.int(f"{prefix}num_heads")
+    return mamba2(
+        hidden,
+        num_heads=heads,
+        head_dim=config.int(f"{prefix}head_dim"),
+        num_groups=groups(config, "n_groups", heads),
+        state=config.int(state),
+        chunk=config.int("chunk_size"),
+        kernel=config.int("conv_kernel"),
+        bias=config.bool("use_bias"),
+        conv_bias=config.bool("use_conv_bias"),
+        activation=config.str(activation),
+    )

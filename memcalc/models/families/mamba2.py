@@ -5,7 +5,6 @@ Source: transformers, models/mamba2/modeling_mamba2.py.
 
 from __future__ import annotations
 
-from memcalc.components.mamba2 import mamba2
 from memcalc.components.norm import RMSNorm
 from memcalc.components.recurrent import RecurrentLayer
 from memcalc.models.config import Config
@@ -22,18 +21,7 @@ def spec(config: Config) -> ModelSpec:
     heads, head_dim = config.int("num_heads"), config.int("head_dim")
     if config.int("expand") * hidden.size != heads * head_dim:
         raise config.error(f"num_heads {heads} * head_dim {head_dim} is not expand {config.int('expand')} * hidden_size {hidden.size}")
-    mixer = mamba2(
-        hidden,
-        num_heads=heads,
-        head_dim=head_dim,
-        num_groups=recurrent.groups(config, "n_groups", heads),
-        state=config.int("state_size"),
-        chunk=config.int("chunk_size"),
-        kernel=config.int("conv_kernel"),
-        bias=config.bool("use_bias"),
-        conv_bias=config.bool("use_conv_bias"),
-        activation=config.str("hidden_act"),
-    )
+    mixer = recurrent.mixer(config, hidden, prefix="", state="state_size", activation="hidden_act")
     layer = RecurrentLayer(RMSNorm(hidden), mixer, residual_in_fp32=config.bool("residual_in_fp32"))
     layers = Block("layers", layer, config.int("num_hidden_layers"))
     return recurrent.attention_free(config, (layers,), hidden=hidden, vocab=Axis("vocab_size", config.int("vocab_size")))

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from memcalc.components import MLP, Embedding, Head, Linear, RMSNorm
-from memcalc.components.mamba2 import mamba2
 from memcalc.components.moe import Experts, Groups, MoE, SigmoidRouter
 from memcalc.components.recurrent import RecurrentLayer, WideLinear
 from memcalc.models.config import Config
@@ -29,27 +28,24 @@ LETTERS = {"M": "linear_attention", "E": "moe", "*": "full_attention", "-": "mlp
 def spec(config: Config) -> ModelSpec:
     """A layer for each letter of the pattern. The final norm and the head are as any decoder's, with an fp32 copy of the logits."""
     kinds = layer_kinds(config)
-    hidden = Axis("hidden_size", config.int("hidden_size"))
-    heads, kv_heads = config.int("num_attention_heads"), config.int("num_key_value_heads")
+    hidden, vocab = Axis("hidden_size", config.int("hidden_size")), Axis("vocab_size", config.int("vocab_size"))
+    heads, kv_heads, tied = config.int("num_attention_heads"), config.int("num_key_value_heads"), config.bool("tie_word_embeddings")
     if heads % kv_heads:
         raise config.error(f"num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}")
-    intermediate = Axis("intermediate_size", config.int("intermediate_size") if "mlp" in kinds else 1)
-    vocab = Axis("vocab_size", config.int("vocab_size"))
+    intermediate, norm = Axis("intermediate_size", config.int("intermediate_size") if "mlp" in kinds else 1), RMSNorm(hidden, "fp32_scale")
     sizes = decoder.Sizes(hidden, intermediate, vocab, len(kinds), heads, kv_heads, config.int("head_dim"))
-    make = {"linear_attention": mixer, "full_attention": attention, "mlp": network, "moe": experts}
-    made = {kind: RecurrentLayer(RMSNorm(hidden, "fp32_scale"), make[kind](config, sizes)) for kind in dict.fromkeys(kinds)}
+    made = {kind: RecurrentLayer(norm, branch(config, sizes, kind)) for kind in dict.fromkeys(kinds)}
     whole = text.language_model(
         config,
         sizes,
         decoder.layer_blocks(kinds, made.__getitem__),
-        embedding=Embedding(vocab, hidden, tied=config.bool("tie_word_embeddings")),
-        norm=RMSNorm(hidden, "fp32_scale"),
-        head=Head(WideLinear("lm_head", hidden, vocab), tied=config.bool("tie_word_embeddings")),
+        embedding=Embedding(vocab, hidden, tied=tied),
+        norm=norm,
+        head=Head(WideLinear("lm_head", hidden, vocab), tied=tied),
         names=("embeddings", "norm_f", "lm_head"),
     )
     sparse = made["moe"].mixer if "moe" in made else None
-    buffers = correction_bytes(sparse) * kinds.count("moe") if isinstance(sparse, MoE) else 0
-    return moe.with_active(moe.with_buffers(whole, buffers))
+    return moe.with_active(moe.with_buffers(whole, correction_bytes(sparse) * kinds.count("moe") if isinstance(sparse, MoE) else 0))
 
 
 def layer_kinds(config: Config) -> tuple[str, ...]:
@@ -71,61 +67,33 @@ def layer_kinds(config: Config) -> tuple[str, ...]:
     return kinds
 
 
-def mixer(config: Config, sizes: decoder.Sizes) -> Component:
-    """Mamba-2, whose heads need not add up to a multiple of the hidden size."""
-    heads = config.int("mamba_num_heads")
-    return mamba2(
-        sizes.hidden,
-        num_heads=heads,
-        head_dim=config.int("mamba_head_dim"),
-        num_groups=recurrent.groups(config, "n_groups", heads),
-        state=config.int("ssm_state_size"),
-        chunk=config.int("chunk_size"),
-        kernel=config.int("conv_kernel"),
-        bias=config.bool("use_bias"),
-        conv_bias=config.bool("use_conv_bias"),
-        activation=config.str("mamba_hidden_act"),
-    )
+def branch(config: Config, sizes: decoder.Sizes, kind: str) -> Component:
+    """What a layer of a kind is made of; attention has grouped queries without positions and biases."""
+    if kind == "full_attention":
+        return replace(decoder.attention(sizes), rotary=None)
+    if kind == "mlp":
+        return network(config, sizes.hidden, sizes.intermediate)
+    if kind == "moe":
+        return experts(config, sizes.hidden)
+    return recurrent.mixer(config, sizes.hidden, prefix="mamba_", state="ssm_state_size", activation="mamba_hidden_act")
 
 
-def attention(config: Config, sizes: decoder.Sizes) -> Component:
-    """Grouped queries without positions and biases."""
-    return replace(decoder.attention(sizes), rotary=None)
-
-
-def network(config: Config, sizes: decoder.Sizes) -> Component:
-    """Two projections with a squared ReLU between them."""
-    return two_projections(config, sizes.hidden, sizes.intermediate)
-
-
-def two_projections(config: Config, hidden: Axis, intermediate: Axis) -> MLP:
-    """A network of any width."""
+def network(config: Config, hidden: Axis, intermediate: Axis) -> MLP:
+    """Two projections with a squared ReLU between them, of any width."""
     bias = config.bool("mlp_bias")
-    return MLP(
-        up=Linear("up_proj", hidden, intermediate, bias, "column"),
-        down=Linear("down_proj", intermediate, hidden, bias, "row"),
-        activation=config.str("mlp_hidden_act"),
-    )
+    up, down = Linear("up_proj", hidden, intermediate, bias, "column"), Linear("down_proj", intermediate, hidden, bias, "row")
+    return MLP(up, down, config.str("mlp_hidden_act"))
 
 
-def experts(config: Config, sizes: decoder.Sizes) -> Component:
+def experts(config: Config, hidden: Axis) -> MoE:
     """DeepSeek-V3's router in fp32, experts of two projections, perhaps on a latent, and one that all tokens share."""
-    hidden, count = sizes.hidden, moe.axis(config, "n_routed_experts")
-    latent = config.optional_int("moe_latent_size", default=None)
-    inputs = hidden if latent is None else Axis("moe_latent_size", latent)
-    bias = config.bool("mlp_bias")
+    count, latent, bias = moe.axis(config, "n_routed_experts"), config.optional_int("moe_latent_size", default=None), config.bool("mlp_bias")
+    inputs, top_k = hidden if latent is None else Axis("moe_latent_size", latent), moe.choose(config, count, "num_experts_per_tok")
+    groups = Groups(config.int("n_group"), config.int("topk_group"))
     return MoE(
-        gate=SigmoidRouter(
-            "gate",
-            hidden,
-            count,
-            moe.choose(config, count, "num_experts_per_tok"),
-            dtype="float32",
-            groups=Groups(config.int("n_group"), config.int("topk_group")),
-            normalise=config.bool("norm_topk_prob"),
-        ),
+        gate=SigmoidRouter("gate", hidden, count, top_k, dtype="float32", groups=groups, normalise=config.bool("norm_topk_prob")),
         experts=Experts(count, inputs, moe.axis(config, "moe_intermediate_size"), activation=config.str("mlp_hidden_act"), gated=False),
-        shared=two_projections(config, hidden, moe.axis(config, "moe_shared_expert_intermediate_size")),
+        shared=network(config, hidden, moe.axis(config, "moe_shared_expert_intermediate_size")),
         into_latent=None if latent is None else Linear("fc1_latent_proj", hidden, inputs, bias),
         from_latent=None if latent is None else Linear("fc2_latent_proj", inputs, hidden, bias),
     )

@@ -48,7 +48,7 @@ def spec(config: Config) -> ModelSpec:
             inputs(sizes.hidden, small, norm) if small else None,
         )
 
-    tied, rotaries = config.bool("tie_word_embeddings"), (Rotary(wide_heads(config)), Rotary(sizes.head_dim, name="local"))
+    tied, rotaries = config.bool("tie_word_embeddings"), (Rotary(config.int("global_head_dim", default=512)), Rotary(sizes.head_dim, name="local"))
     whole = text.language_model(
         config,
         sizes,
@@ -85,16 +85,11 @@ def shared_layers(config: Config, num_layers: int) -> tuple[bool, ...]:
     return tuple(i >= num_layers - shared for i in range(num_layers))
 
 
-def wide_heads(config: Config) -> int:
-    """The width of a head that sees the whole sequence."""
-    return config.int("global_head_dim", default=512)
-
-
 def attention(config: Config, sizes: decoder.Sizes, *, window: int | None, reuses: bool) -> Gemma4Attention:
     """Attention of a layer; one that sees the whole sequence may have fewer KV heads, whose keys are its values."""
     whole, bias = window is None, config.bool("attention_bias", default=False)
     same = whole and config.bool("attention_k_eq_v")
-    dim, kv_heads = (wide_heads(config) if whole else sizes.head_dim), sizes.num_kv_heads
+    dim, kv_heads = (config.int("global_head_dim", default=512) if whole else sizes.head_dim), sizes.num_kv_heads
     if same:
         kv_heads = config.optional_int("num_global_key_value_heads", default=None) or kv_heads
     keys, queries = Axis("num_key_value_heads * head_dim", kv_heads * dim), Axis("num_attention_heads * head_dim", sizes.num_heads * dim)

@@ -1,0 +1,39 @@
+"""Baichuan and Baichuan 2: Llama with one projection for queries, keys and values; the 13B models have ALiBi positions.
+
+Source: modeling_baichuan.py and configuration_baichuan.py, the code that comes with baichuan-inc/Baichuan2-7B-Base (`trust_remote_code`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from memcalc.components import DecoderLayer, RMSNorm
+from memcalc.components.vision import Parts
+from memcalc.models.config import Config
+from memcalc.models.families import _remote as remote
+from memcalc.models.families import _text as text
+from memcalc.specs.model import Block, ModelSpec
+
+MODEL_TYPES = ("baichuan",)
+ARCHITECTURES = {"BaichuanForCausalLM": "baichuan", "BaiChuanForCausalLM": "baichuan"}
+
+
+def spec(config: Config) -> ModelSpec:
+    """A file without ``max_position_embeddings`` is a 13B model's, which is counted and not run."""
+    hidden, heads = config.int("hidden_size"), config.int("num_attention_heads")
+    sizes = text.axes(
+        hidden=hidden,
+        intermediate=config.int("intermediate_size"),
+        vocab=config.int("vocab_size"),
+        layers=config.int("num_hidden_layers"),
+        heads=heads,
+        head_dim=text.whole_heads(config, hidden, heads),
+    )
+    norm, mlp = RMSNorm(sizes.hidden), remote.gated(sizes, ("gate_proj", "up_proj", "down_proj"), activation=config.str("hidden_act", default="silu"))
+    attention = remote.fused_heads(sizes, ("W_pack", "o_proj"))
+    turns = config.has("max_position_embeddings")
+    layer = DecoderLayer(norm, attention if turns else Parts((("W_pack", attention.q), ("o_proj", attention.o))), norm, mlp)
+    whole = remote.causal_lm(config, sizes, (Block("layers", layer, sizes.num_layers),), norm=norm)
+    if not turns:
+        return replace(whole, untraced=("attention with ALiBi positions",))
+    return remote.presumed(whole, "transformers' Llama code with one projection for queries, keys and values")

@@ -91,7 +91,15 @@ def with_buffers(spec: ModelSpec, num_bytes: int) -> ModelSpec:
 
 
 def remote(
-    config: Config, sizes: decoder.Sizes, layers: tuple[Block, ...], *, norm: RMSNorm, tied: bool, rotary: Rotary | None = None, scaled: bool = False
+    config: Config,
+    sizes: decoder.Sizes,
+    layers: tuple[Block, ...],
+    *,
+    norm: RMSNorm,
+    tied: bool,
+    sparse: bool,
+    rotary: Rotary | None = None,
+    scaled: bool = False,
 ) -> ModelSpec:
     """A whole model whose code comes with it: the head of those times, and experts, where there are any, in a loop.
 
@@ -101,6 +109,7 @@ def remote(
         layers: between the ends.
         norm: the final one.
         tied: the head uses the embedding's table.
+        sparse: it has experts.
         rotary: what the shared angles are for; by default the whole head.
         scaled: embeddings and the head's input are multiplied by constants.
     """
@@ -112,7 +121,6 @@ def remote(
         norm=norm,
         head=RemoteHead(Linear("lm_head", sizes.hidden, sizes.vocab, split="column"), tied=tied, scaled_input=scaled),
     )
-    sparse = any(isinstance(getattr(block.module, "mlp", None), ModuleMoE) for block in layers)
     return in_a_loop(with_active(whole)) if sparse else whole
 
 

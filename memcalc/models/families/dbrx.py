@@ -43,7 +43,7 @@ def spec(config: Config) -> ModelSpec:
         count,
         moe.choose(network, count, "moe_top_k"),
         inner="layer",
-        normalise=network.optional_float("moe_normalize_expert_weights") is not None,
+        normalise=network.optional_float("moe_normalize_expert_weights", default=1.0) is not None,
         wide=False,
         in_place=False,
     )
@@ -51,7 +51,7 @@ def spec(config: Config) -> ModelSpec:
     fused = text.fused_attention(sizes, "Wqkv", "out_proj", rotary=rotary)
     layer = DecoderLayer(
         input_layernorm=norm,
-        self_attn=replace(fused, clamped=attention.optional_float("clip_qkv") is not None),
+        self_attn=replace(fused, clamped=attention.optional_float("clip_qkv", default=None) is not None),
         post_attention_layernorm=norm,
         mlp=LoopedMoE(router, Experts(count, sizes.hidden, width, activation=str(activation.get("name", "silu")), fused=False)),
     )

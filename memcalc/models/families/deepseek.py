@@ -20,15 +20,15 @@ ARCHITECTURES = {"DeepseekForCausalLM": "deepseek"}
 def spec(config: Config) -> ModelSpec:
     """Routed experts in every ``moe_layer_freq``-th layer after the first ``first_k_dense_replace``, shared ones beside them."""
     sizes, activation = decoder.read_sizes(config), config.str("hidden_act", default="silu")
-    norm, bias = RMSNorm(sizes.hidden), config.bool("attention_bias", default=False)
+    norm, bias, sparse = RMSNorm(sizes.hidden), config.bool("attention_bias", default=False), config.has("n_routed_experts")
     layers = moe.layers(
         sparse_layers(config, sizes.num_layers),
         norm=norm,
         self_attn=decoder.attention(sizes, qkv_bias=bias, o_bias=bias),
-        sparse=experts(config, sizes.hidden, activation) if config.has("n_routed_experts") else None,
+        sparse=experts(config, sizes.hidden, activation) if sparse else None,
         dense=decoder.gated_mlp(sizes, activation),
     )
-    return moe.remote(config, sizes, layers, norm=norm, tied=config.bool("tie_word_embeddings", default=False))
+    return moe.remote(config, sizes, layers, norm=norm, tied=config.bool("tie_word_embeddings", default=False), sparse=sparse)
 
 
 def sparse_layers(config: Config, num_layers: int) -> list[bool]:

@@ -5,11 +5,12 @@ Source: transformers, models/ernie4_5_moe/modeling_ernie4_5_moe.py. Layers for m
 
 from __future__ import annotations
 
-from memcalc.components import RMSNorm, Rotary
+from memcalc.components import Embedding, Head, Linear, RMSNorm, Rotary
 from memcalc.components.moe import CorrectedSoftmaxRouter, MoE
 from memcalc.models.config import Config
 from memcalc.models.families import _decoder as decoder
 from memcalc.models.families import _moe as moe
+from memcalc.models.families import _text as text
 from memcalc.specs.model import Axis, ModelSpec
 
 MODEL_TYPES = ("ernie4_5_moe",)
@@ -35,7 +36,16 @@ def spec(config: Config) -> ModelSpec:
         ),
         dense=decoder.gated_mlp(sizes, activation, bias=bias),
     )
-    return moe.with_active(decoder.causal_lm(config, sizes, layers, norm=norm, rotary=rotary))
+    tied = config.bool("tie_word_embeddings", default=True)
+    whole = text.language_model(
+        config,
+        sizes,
+        layers,
+        embedding=Embedding(sizes.vocab, sizes.hidden, rotary=rotary, tied=tied),
+        norm=norm,
+        head=Head(Linear("lm_head", sizes.hidden, sizes.vocab, bias, "column"), tied=tied),
+    )
+    return moe.with_active(whole)
 
 
 def sparse_layers(config: Config, num_layers: int) -> tuple[bool, ...]:

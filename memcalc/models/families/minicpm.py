@@ -36,4 +36,6 @@ def spec(config: Config) -> ModelSpec:
         scaled=True,
     )
     layers = (Block("layers", layer, sizes.num_layers),)
-    return moe.remote(config, sizes, layers, norm=norm, rotary=rotary, tied=config.bool("tie_word_embeddings", default=True), scaled=True)
+    return moe.remote(
+        config, sizes, layers, norm=norm, rotary=rotary, tied=config.bool("tie_word_embeddings", default=True), sparse=sparse is not None, scaled=True
+    )

@@ -1,0 +1,94 @@
+"""Laws of the families with experts, over random small configurations of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memcalc.engine.estimate import estimate_job
+from memcalc.specs.job import Job, Mesh
+from memcalc.specs.model import ModelSpec
+from memcalc.specs.run import Run
+from memcalc.tape.tensor import numel
+from tests.models.families.moe import CHOICE, COUNT, FAMILIES, REMOTE, configs
+from tests.models.families.sizes import build, counted
+
+each_family = pytest.mark.parametrize("model_type", FAMILIES)
+few = settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow])
+
+
+def choosing(data: dict[str, Any], top_k: int) -> dict[str, Any]:
+    """The same model, of whose experts a token visits so many."""
+    key = CHOICE.get(data["model_type"], "num_experts_per_tok")
+    changed = {**data, key: top_k}
+    return {**changed, "ffn_config": {**data["ffn_config"], key: top_k}} if "ffn_config" in data else changed
+
+
+def instants(spec: ModelSpec, *, seq_len: int, attention: str) -> dict[str, int]:
+    """Bytes at each instant of a training step."""
+    run = Run.model_validate({"model": "small", "attention": attention, "seq_len": seq_len, "micro_batch": 2})
+    job = Job(run=run, model=spec, mesh=Mesh(), engine="ddp", zero=0, micro_batch=2, seq_len=seq_len)
+    return {instant.name: instant.allocated_bytes for instant in estimate_job(job).most_loaded.instants}
+
+
+@each_family
+@given(data=st.data())
+@few
+def test_the_count_is_the_sum_over_the_shapes(model_type: str, data: st.DataObject) -> None:
+    spec = build(data.draw(configs(model_type)))
+    assert spec.num_params == sum(numel(weight.shape) * copies for _, weight, copies in spec.weights())
+    for block in spec.blocks:
+        inside = [path for path, _ in block.module.weights(f"{block.path}/")]
+        assert len(inside) == len(set(inside)), inside
+
+
+@each_family
+@given(data=st.data())
+@few
+def test_active_parameters_are_those_of_the_experts_that_a_token_visits(model_type: str, data: st.DataObject) -> None:
+    """Never more than all; all of them when a token visits every expert; each further expert adds the same to both counts."""
+    config = data.draw(configs(model_type))
+    spec, count = build(config), config[COUNT[model_type]]
+    assert spec.active_params is not None
+    assert spec.active_params <= spec.num_params
+    if model_type != "phimoe":
+        whole = build(choosing(config, count))
+        assert whole.active_params == whole.num_params == spec.num_params
+    routed = sum(numel(w.shape) * copies for _, w, copies in spec.weights() if w.is_expert)
+    chosen = config[CHOICE.get(model_type, "num_experts_per_tok")]
+    assert spec.num_params - spec.active_params == routed // count * (count - chosen)
+
+
+@each_family
+@given(data=st.data())
+@few
+def test_more_tokens_never_take_less(model_type: str, data: st.DataObject) -> None:
+    """At every instant, whatever the attention."""
+    spec = build(data.draw(configs(model_type)))
+    attention, shorter = data.draw(st.sampled_from(spec.attentions[:2])), data.draw(st.integers(1, 60))
+    before, after = (instants(spec, seq_len=n, attention=attention) for n in (shorter, shorter + data.draw(st.integers(1, 3))))
+    assert {name: (before[name], after[name]) for name in before if after[name] < before[name]} == {}
+
+
+@each_family
+@given(data=st.data())
+@few
+def test_more_experts_for_a_token_never_take_less(model_type: str, data: st.DataObject) -> None:
+    config = data.draw(configs(model_type))
+    count, key = config[COUNT[model_type]], CHOICE.get(model_type, "num_experts_per_tok")
+    if model_type == "phimoe" or config[key] == count:
+        return
+    fewer, more = (instants(build(choosing(config, n)), seq_len=24, attention="eager") for n in (config[key], config[key] + 1))
+    assert {name: (fewer[name], more[name]) for name in fewer if more[name] < fewer[name]} == {}
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("model_type", [family for family in FAMILIES if family not in REMOTE])
+@given(data=st.data())
+@settings(max_examples=5, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+def test_transformers_counts_the_same(model_type: str, data: st.DataObject) -> None:
+    config = data.draw(configs(model_type))
+    assert build(config).num_params == counted(config)

@@ -24,6 +24,7 @@ class Rotary:
         precision: ``model`` turns in the dtype of the model; ``angles`` keeps the angles in fp32, so that products are, too (OLMo);
             ``products`` likewise, and casts each factor up first (ERNIE); ``all`` turns copies in fp32 (Cohere).
         sliced: the code cuts the turned part out even where it is all.
+        inlined: the attention's own code does so, and has variables for the parts to its end (Phi, GPT-J), not a function of its own.
         name: which angles of the model; layers with windows may have their own (Gemma 3).
         planes: a position has three numbers, for time, height and width, and each turns a part of a head: ``joined`` part by part (Qwen 2-VL),
             ``interleaved`` (Qwen 3-VL), ``repeated`` part by part, for neighbouring pairs (GLM-4.1V). The angles are those of each sequence.
@@ -33,6 +34,7 @@ class Rotary:
     style: Literal["half", "interleaved", "repeated", "tabled", "complex", "pairs", "halves"] = "half"
     precision: Literal["model", "angles", "products", "all"] = "model"
     sliced: bool = False
+    inlined: bool = False
     name: str = ""
     planes: Literal["", "joined", "interleaved", "repeated"] = ""
 

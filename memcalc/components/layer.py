@@ -54,6 +54,7 @@ class ParallelLayer(Component):
         mlp: the feed-forward network.
         mlp_layernorm: the network's own norm (GPT-NeoX, Falcon 40B).
         dropout: on what each branch adds.
+        returns_probabilities: the model holds those of eager attention until the next layer is through (Falcon).
     """
 
     input_layernorm: Norm
@@ -61,6 +62,7 @@ class ParallelLayer(Component):
     mlp: Component
     mlp_layernorm: Norm | None = None
     dropout: float = 0.0
+    returns_probabilities: bool = False
 
 
 @dataclass(frozen=True)

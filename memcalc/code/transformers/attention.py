@@ -17,14 +17,17 @@ from memcalc.tape.tensor import Shape, Tensor
 def attention(ctx: Context, m: Attention, x: Tensor) -> Tensor:
     """x (batch, seq, hidden) → the same (LlamaAttention.forward and its relatives)."""
     query, key, value = project(ctx, m, x)
+    held = [value] if m.k is None and m.layout not in ("split", "shared") else []
     if not m.norm_after_rotary:
         query, key = normalise(ctx, m, query, key)
     if m.rotary is not None:
-        query, key = rotate(ctx, m.rotary, query, key)
+        query, key = rotate(ctx, m.rotary, query, key, held=held)
     if m.norm_after_rotary:
         query, key = normalise(ctx, m, query, key)
     key, value = ctx.remember(key, "key"), ctx.remember(value, "value")
-    return merge(ctx, m, attend(ctx, m, query, key, value))
+    out = merge(ctx, m, attend(ctx, m, query, key, value))
+    held.clear()
+    return out
 
 
 def normalise(ctx: Context, m: Attention, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:

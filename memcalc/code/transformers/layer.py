@@ -5,7 +5,7 @@ from __future__ import annotations
 from memcalc.code.context import Context, runs
 from memcalc.code.transformers.dropout import dropout
 from memcalc.components import MLP, Attention, DecoderLayer, ParallelLayer, PostNormLayer
-from memcalc.specs.model import Axis
+from memcalc.specs.model import Axis, Component
 from memcalc.tape import functional as F
 from memcalc.tape.functional.activations import apply_activation
 from memcalc.tape.tensor import Tensor
@@ -17,7 +17,7 @@ def decoder_layer(ctx: Context, m: DecoderLayer, x: Tensor) -> Tensor:
 
     The probabilities of eager attention are held to the end: ``hidden_states, _ = self.self_attn(…)``.
     """
-    before = earlier_probabilities(ctx, m)
+    before = earlier_probabilities(ctx, m.self_attn) if m.returns_probabilities else []
     h = ctx.run(m.input_layernorm, x, "input_layernorm") if m.input_layernorm else x
     residual = h if m.residual_from_norm else x
     held = ctx.probabilities = [h] if m.holds == "normed and mixed" else []
@@ -49,10 +49,9 @@ def decoder_layer(ctx: Context, m: DecoderLayer, x: Tensor) -> Tensor:
     return h
 
 
-def earlier_probabilities(ctx: Context, m: DecoderLayer) -> list[Tensor]:
+def earlier_probabilities(ctx: Context, mixer: Component) -> list[Tensor]:
     """Those of the layer before, which the model still holds; where a graph is kept they are saved in it anyway."""
-    mixer = m.self_attn
-    if not m.returns_probabilities or ctx.settings.attention != "eager" or ctx.tape.grad_enabled or not isinstance(mixer, Attention):
+    if ctx.settings.attention != "eager" or ctx.tape.grad_enabled or not isinstance(mixer, Attention):
         return []
     shape = (ctx.batch, Axis("heads", mixer.num_heads // ctx.settings.tp), ctx.seq, Axis("keys", ctx.seq.size))
     return [ctx.tape.new(shape, ctx.settings.dtype, "probabilities of the layer before")]
@@ -67,6 +66,7 @@ def add_branch(ctx: Context, m: DecoderLayer, residual: Tensor, branch: Tensor) 
 @runs(ParallelLayer)
 def parallel_layer(ctx: Context, m: ParallelLayer, x: Tensor) -> Tensor:
     """x (batch, seq, hidden) → the same (GPTJBlock.forward, CohereDecoderLayer.forward, GPTNeoXLayer.forward)."""
+    before = earlier_probabilities(ctx, m.self_attn) if m.returns_probabilities else []
     h = ctx.run(m.input_layernorm, x, "input_layernorm")
     held = ctx.probabilities = []
     mixed = dropout(ctx, ctx.run(m.self_attn, h, "self_attn"), m.dropout)
@@ -77,6 +77,7 @@ def parallel_layer(ctx: Context, m: ParallelLayer, x: Tensor) -> Tensor:
     out = dropout(ctx, ctx.run(m.mlp, h, "mlp"), m.dropout)
     out = F.add(out, mixed, "sum of branches") + x
     held.clear()
+    before.clear()
     return out
 
 

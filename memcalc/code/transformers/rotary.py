@@ -43,12 +43,16 @@ def key(m: Rotary, name: str) -> str:
     return f"{m.name} {name}" if m.name else name
 
 
-def rotate(ctx: Context, m: Rotary, query: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
-    """Queries and keys turned (apply_rotary_pos_emb of the model)."""
-    if m.style == "tabled":
-        dtype, turned_keys = query.dtype, turn_part(ctx, m, keys, "key")
-        query = F.cast(turn_part(ctx, m, query, "query"), dtype, "query")
-        return query, F.cast(turned_keys, dtype, "key")
+def rotate(ctx: Context, m: Rotary, query: Tensor, keys: Tensor, *, held: list[Tensor] | None = None) -> tuple[Tensor, Tensor]:
+    """Queries and keys turned (apply_rotary_pos_emb of the model).
+
+    Args:
+        ctx, m: as for any program.
+        query, keys: (batch, heads, seq, head_dim).
+        held: takes what the attention's own code has variables for, where it turns without a function.
+    """
+    if m.inlined:
+        return turn_inline(ctx, m, query, keys, [] if held is None else held)
     if m.style == "complex":
         return turn_complex(ctx.shared[key(m, "complex angles")], query, keys)
     if m.style in ("pairs", "halves"):
@@ -61,6 +65,22 @@ def rotate(ctx: Context, m: Rotary, query: Tensor, keys: Tensor) -> tuple[Tensor
         return turn_slice(m, query, angles, "query"), turn_slice(m, keys, angles, "key")
     query, keys = turn(m, query, angles, "query"), turn(m, keys, angles, "key")
     return (query, keys) if m.precision == "model" else (F.cast(query, dtype, "query"), F.cast(keys, dtype, "key"))
+
+
+def turn_inline(ctx: Context, m: Rotary, query: Tensor, keys: Tensor, held: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """Turned parts of both, then both put together with their rests (PhiAttention.forward, GPTJAttention.forward)."""
+    cuts = [(cut(x, m.dim), cut(x, x.shape[-1].size - m.dim), name) for x, name in ((query, "query"), (keys, "key"))]
+    if m.style == "tabled":
+        cuts.reverse()
+        turned = [turn(m, part, table_angles(ctx, m), name) for part, _, name in cuts]
+    else:
+        angles = shared_angles(ctx, m)
+        turned = [turn(m, part, angles, name) for part, _, name in cuts]
+    held += [*turned, *(rest for _, rest, _ in cuts)]
+    joined = [F.cat((part, rest), query.shape[-1], name) for part, (_, rest, name) in zip(turned, cuts, strict=True)]
+    if m.style == "tabled":
+        joined.reverse()
+    return F.cast(joined.pop(0), query.dtype, "query"), F.cast(joined.pop(), query.dtype, "key")
 
 
 def turn_slice(m: Rotary, x: Tensor, angles: tuple[Tensor, Tensor], name: str) -> Tensor:
@@ -105,13 +125,11 @@ def turn_in_fp32(ctx: Context, m: Rotary, query: Tensor, keys: Tensor) -> tuple[
     return F.cast(query, dtype, "query"), F.cast(keys, dtype, "key")
 
 
-def turn_part(ctx: Context, m: Rotary, x: Tensor, name: str) -> Tensor:
-    """The turned part and the rest, put together again; sines and cosines of each pair are spread out anew (GPTJAttention.forward)."""
-    part, rest = cut(x, m.dim), cut(x, x.shape[-1].size - m.dim)
+def table_angles(ctx: Context, m: Rotary) -> tuple[Tensor, Tensor]:
+    """Cosines and sines from the table's rows, spread out over the pairs (apply_rotary_pos_emb of GPT-J)."""
     table = ctx.shared[key(m, "sin and cos")]
     sin, cos = F.like(table, "sin of each pair"), F.like(table, "cos of each pair")
-    part = turn(m, part, (cos, sin), name)
-    return F.cat((part, rest), x.shape[-1], name)
+    return cos, sin
 
 
 def cut(x: Tensor, size: int) -> Tensor:

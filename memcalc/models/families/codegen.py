@@ -28,7 +28,7 @@ def spec(config: Config) -> ModelSpec:
     sizes = gpt_sizes(config)
     if sizes.num_heads % BLOCKS:
         raise config.error(f"n_head {sizes.num_heads} is not a multiple of {BLOCKS}")
-    rotary = Rotary(config.optional_int("rotary_dim", default=64) or sizes.head_dim, style="tabled", precision="angles", sliced=True)
+    rotary = Rotary(config.optional_int("rotary_dim", default=64) or sizes.head_dim, style="tabled", precision="angles", sliced=True, inlined=True)
     dropout = config.float("attn_pdrop", default=0.0)
     attention = text.fused_attention(sizes, "qkv_proj", "out_proj", layout="blocks", rotary=rotary, softmax="scores", dropout=dropout)
     return table_model(config, sizes, attention, rotary)

@@ -40,7 +40,7 @@ def spec(config: Config) -> ModelSpec:
     layer: ParallelLayer | DecoderLayer
     if parallel:
         norms = config.optional_int("num_ln_in_parallel_attn", default=None) or (2 if grouped else 1)
-        layer = ParallelLayer(norm, attention, mlp, mlp_layernorm=norm if grouped and norms == 2 else None, dropout=dropout)
+        layer = ParallelLayer(norm, attention, mlp, mlp_layernorm=norm if grouped and norms == 2 else None, dropout=dropout, returns_probabilities=True)
     else:
         layer = DecoderLayer(norm, attention, norm, mlp, dropout=dropout, returns_probabilities=True)
     tied = config.bool("tie_word_embeddings", default=True)

@@ -21,7 +21,7 @@ ARCHITECTURES = {"GPTJForCausalLM": "gptj"}
 def spec(config: Config) -> ModelSpec:
     """Multi-head attention whose scores are computed in fp32, and a network of two linear layers."""
     sizes = gpt_sizes(config)
-    rotary = Rotary(config.optional_int("rotary_dim", default=64) or sizes.head_dim, style="tabled", sliced=True)
+    rotary = Rotary(config.optional_int("rotary_dim", default=64) or sizes.head_dim, style="tabled", sliced=True, inlined=True)
     attention = decoder.attention(sizes, rotary=rotary)
     dropout = config.float("attn_pdrop", default=0.0)
     attention = replace(attention, o=replace(attention.o, name="out_proj"), softmax="scores", dropout=dropout)

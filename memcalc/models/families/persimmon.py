@@ -25,7 +25,7 @@ def spec(config: Config) -> ModelSpec:
         heads=heads,
         head_dim=text.whole_heads(config, hidden, heads),
     )
-    rotary = Rotary(text.partial_rotary(config, sizes.head_dim, default=0.5), sliced=True)
+    rotary = Rotary(text.partial_rotary(config, sizes.head_dim, default=0.5), sliced=True, inlined=True)
     head_norm = LayerNorm(Axis("head_dim", sizes.head_dim)) if config.bool("qk_layernorm", default=True) else None
     norm = LayerNorm(sizes.hidden)
     layer = DecoderLayer(

@@ -20,7 +20,7 @@ ARCHITECTURES = {"PhiForCausalLM": "phi"}
 def spec(config: Config) -> ModelSpec:
     """Grouped-query attention and a network of two linear layers."""
     sizes = decoder.read_sizes(config)
-    rotary = Rotary(text.partial_rotary(config, sizes.head_dim, default=0.5), sliced=True)
+    rotary = Rotary(text.partial_rotary(config, sizes.head_dim, default=0.5), sliced=True, inlined=True)
     head_norm = LayerNorm(Axis("head_dim", sizes.head_dim)) if config.bool("qk_layernorm", default=False) else None
     attention = decoder.attention(sizes, qkv_bias=True, o_bias=True, q_norm=head_norm, k_norm=head_norm, rotary=rotary)
     norm = LayerNorm(sizes.hidden)

@@ -20,7 +20,7 @@ ARCHITECTURES = {"StableLmForCausalLM": "stablelm"}
 def spec(config: Config) -> ModelSpec:
     """Grouped-query attention and SwiGLU."""
     sizes, dropout = decoder.read_sizes(config), config.float("hidden_dropout", default=0.0)
-    rotary = Rotary(text.partial_rotary(config, sizes.head_dim, default=0.25), sliced=True)
+    rotary = Rotary(text.partial_rotary(config, sizes.head_dim, default=0.25), sliced=True, inlined=True)
     q_norm = k_norm = None
     if config.bool("qk_layernorm", default=False):
         dim = Axis("head_dim", sizes.head_dim)

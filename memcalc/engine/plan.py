@@ -34,6 +34,7 @@ class Shard:
         width: bytes of one element.
         rows: size of the first axis, along which engines that cut each tensor cut it.
         held_width: bytes of one element as it is held, for a weight with a dtype of its own; 0: it is held as the others are.
+        shape: sizes of this rank's part; none where it is a flat tensor.
     """
 
     path: str
@@ -44,6 +45,7 @@ class Shard:
     width: int = 2
     rows: Any = 1
     held_width: int = 0
+    shape: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -336,4 +338,5 @@ def _shard(path: str, weight: Weight, settings: Settings, takes: Callable[[str],
     held = DTYPE_BYTES[weight.dtype] if weight.dtype else 0
     width = DTYPE_BYTES[settings.dtype] if settings.casts_weights or not held else held
     shape = weight.local(settings.degrees)
-    return Shard(path, numel(shape), 1, takes(path) and not weight.frozen, weight.is_expert, width, shape[0].size if shape else 1, held)
+    sizes = tuple(axis.size for axis in shape)
+    return Shard(path, numel(shape), 1, takes(path) and not weight.frozen, weight.is_expert, width, sizes[0] if sizes else 1, held, sizes)

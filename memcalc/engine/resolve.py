@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 from memcalc.engine.deepspeed_run import settle
 from memcalc.engine.degrees import check_degrees
 from memcalc.engine.effect import ignored_knobs, refuse
-from memcalc.errors import InputError, ShardingError, UnknownNameError
+from memcalc.engine.optimizers import optimizer_for
+from memcalc.engine.optimizers.check import check_optimizer, ignored_by_optimizer
+from memcalc.errors import InputError, ShardingError
 from memcalc.specs.job import Job, Mesh
 from memcalc.specs.run import Run
 
@@ -15,7 +17,6 @@ if TYPE_CHECKING:
     from memcalc.specs.deepspeed import DeepSpeed
     from memcalc.specs.model import ModelSpec
 
-OPTIMIZERS = ("adamw_torch", "adamw_torch_fused", "sgd")
 DEFAULT_SEQ_LEN = 4096
 
 
@@ -36,8 +37,7 @@ def resolve(run: Run) -> Job:
         model = adapt(model, run.lora)
     assumptions = [*settled.assumptions, *model.presumed]
     notes: list[str] = []
-    if run.optimizer not in OPTIMIZERS:
-        raise UnknownNameError("optimizer", run.optimizer, OPTIMIZERS, where="optimizer")
+    optimizer = optimizer_for(run.optimizer)
     seq_len = run.seq_len
     if seq_len is None:
         seq_len = min(DEFAULT_SEQ_LEN, model.max_position_embeddings or DEFAULT_SEQ_LEN)
@@ -52,7 +52,7 @@ def resolve(run: Run) -> Job:
     assumptions += check_degrees(run, model, mesh)
     if zero > 0 and mesh.dp * mesh.cp == 1:
         notes.append(f"ZeRO-{zero} over one data-parallel rank shards nothing: give more ranks with --dp or --gpus")
-    return Job(
+    job = Job(
         run=run,
         model=model,
         mesh=mesh,
@@ -60,13 +60,15 @@ def resolve(run: Run) -> Job:
         zero=zero,
         micro_batch=run.micro_batch,
         seq_len=seq_len,
-        foreach=run.optimizer == "adamw_torch" and steps_all_at_once(run, engine),
+        foreach=optimizer.has_foreach and steps_all_at_once(run, engine),
         assumptions=tuple(assumptions),
         notes=tuple(notes),
-        ignored=settled.ignored + ignored_knobs(run, engine, mesh),
+        ignored=settled.ignored + ignored_knobs(run, engine, mesh) + ignored_by_optimizer(run),
         deepspeed=settled.deepspeed,
         image_size=image_size,
     )
+    check_optimizer(job, optimizer)
+    return job
 
 
 def steps_all_at_once(run: Run, engine: str) -> bool:

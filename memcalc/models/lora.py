@@ -35,16 +35,24 @@ def adapt(model: ModelSpec, lora: LoraSpec) -> ModelSpec:
 
 def targets(lora: LoraSpec, names: set[str]) -> Callable[[str, str], bool]:
     """Whether a linear layer, by its name and dotted path, is targeted (PEFT: inject_adapter, check_target_module_exists)."""
-    wanted = lora.target_modules
+    return named(lora.target_modules, names, where="lora.target_modules")
+
+
+def named(wanted: str | tuple[str, ...], names: set[str], *, where: str) -> Callable[[str, str], bool]:
+    """Whether a linear layer, by its name and dotted path, is among those wanted: names, one regular expression of paths, or all-linear.
+
+    Raises:
+        UnknownNameError: a name that is not among `names`.
+    """
     if wanted == "all-linear":
-        return lambda name, path: True
+        return lambda _name, _path: True
     if isinstance(wanted, str):
         pattern = re.compile(wanted)
-        return lambda name, path: pattern.fullmatch(path) is not None
+        return lambda _name, path: pattern.fullmatch(path) is not None
     for name in wanted:
         if name.rsplit(".", 1)[-1] not in names:
-            raise UnknownNameError("target module", name, names, where="lora.target_modules")
-    return lambda name, path: any(path == w or path.endswith(f".{w}") for w in wanted)
+            raise UnknownNameError("target module", name, names, where=where)
+    return lambda _name, path: any(path == w or path.endswith(f".{w}") for w in wanted)
 
 
 def linears(module: Component, prefix: str = "") -> list[tuple[str, Linear]]:

@@ -153,7 +153,11 @@ class Run(Spec):
     autocast: Dtype | None = Field(None, description="compute dtype where it differs from dtype")
     optimizer: str = Field("adamw_torch", description="by its transformers name")
     optimizer_foreach: bool | None = Field(None, description="multi-tensor step, where the optimizer's default is not wanted")
-    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="of sgd")
+    momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="of sgd and rmsprop")
+    optimizer_rank: Count = Field(128, description="galore and apollo: rank of the projected gradients")
+    optim_target_modules: str | tuple[str, ...] = Field(
+        "all-linear", description="galore and apollo: whose gradients are projected; names, one regular expression, or all-linear"
+    )
     recompute: Recompute = Field("none", description="activation checkpointing")
     recompute_method: Literal["uniform", "block"] | None = Field(None, description="full recomputation of every n layers as one, or of the first n")
     recompute_num_layers: Count | None = Field(None, description="the n of recompute_method")

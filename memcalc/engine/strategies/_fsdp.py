@@ -11,7 +11,7 @@ from memcalc.code.context import Settings
 from memcalc.engine.plan import Part, Plan, Shard, by_width
 from memcalc.engine.result import Term
 from memcalc.engine.strategies._fsdp_units import Unit, gradient_names, is_layer, root_of, unit_of
-from memcalc.engine.strategies.base import Strategy, optimizer_states, optimizer_temporaries, other_width, weights
+from memcalc.engine.strategies.base import Strategy, optimizer_states, optimizer_temporaries, other_width, paged_states, weights
 from memcalc.engine.walk import Reason, Walk
 from memcalc.errors import InputError, ShardingError
 from memcalc.formulas.host import pinned_bytes
@@ -169,9 +169,11 @@ class Sharded(Strategy):
         walk.free(f"weights/whole {unit.path}", whole_bytes(self, unit))
 
     def host(self) -> tuple[Term, ...]:
-        """Offloaded: shards of weights and gradients, pinned so that copies overlap, and the optimizer states, which are not."""
-        if not self.offloads or not isinstance(self.ranks, int):
+        """Offloaded: shards of weights and gradients, pinned so that copies overlap, and the optimizer states, which are not; else paged states."""
+        if not isinstance(self.ranks, int):
             return ()
+        if not self.offloads:
+            return paged_states(self.job, self.local)
         held, why = self.pinned(trainable=False), "sum of shards, each rounded up to a power of two"
         terms = [Term("host/pinned/weights", sum(map(pinned_bytes, held)), why, {"ranks": self.ranks}, PINNED)]
         if self.job.run.task == "train":

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from memcalc.code.context import Settings
-from memcalc.engine.plan import Part, Plan, by_width
+from memcalc.engine.plan import Part, Plan, Shard, by_width
 from memcalc.engine.result import Term
 from memcalc.engine.walk import Reason, Walk
-from memcalc.formulas import optimizers
 from memcalc.specs.job import Job
-from memcalc.tape.span import maximum
 from memcalc.units import DTYPE_BYTES
+
+if TYPE_CHECKING:
+    from memcalc.engine.optimizers import Stepped
 
 
 class Strategy:
@@ -90,7 +92,7 @@ class Strategy:
     # ------------------------------------------------------------------ outside the card
     def host(self) -> tuple[Term, ...]:
         """What this rank holds in the host's memory."""
-        return ()
+        return paged_states(self.job, self.plan)
 
 
 def whole_model(walk: Walk, job: Job, plan: Plan) -> None:
@@ -116,44 +118,102 @@ def other_width(width: int, plan: Plan) -> str:
 
 
 def optimizer_states(walk: Walk, job: Job, plan: Plan) -> None:
-    """States of unsharded tensors that are held in the weights' dtype."""
-    tensors = sum(s.copies for s in plan.shards() if s.trainable)
-    for width, num in plan.trainable_by_width().items():
-        inputs, other = {"num_params": num, "width": width}, other_width(width, plan)
-        if job.run.optimizer.startswith("adamw_torch"):
-            moments = optimizers.adamw_state_bytes(num, width=width)
-            walk.alloc(f"optimizer/moments{other}", moments, Reason("2 * num_params * width", inputs, "torch/optim/adamw.py"))
-        elif job.run.optimizer == "sgd":
-            momentum = optimizers.sgd_state_bytes(num, width=width, momentum=job.run.momentum > 0)
-            walk.alloc(f"optimizer/momentum{other}", momentum, Reason("num_params * width", inputs, "torch/optim/sgd.py"))
-    if job.run.optimizer.startswith("adamw_torch"):
-        counters = optimizers.STEP_COUNTER_BYTES * tensors
-        walk.alloc("optimizer/step counters", counters, Reason("4 * num_tensors", {"num_tensors": tensors}, "torch/optim/adamw.py"))
+    """States of this rank's tensors, on the card; `plan` holds those that the optimizer steps, as it sees them."""
+    from memcalc.engine.optimizers import optimizer_for
+
+    optimizer, tensors = optimizer_for(job.run.optimizer), stepped(job, plan)
+    for path, (num_bytes, reason) in held(job, plan, tensors, on_host=False).items():
+        walk.alloc(f"optimizer/{path}", num_bytes, reason)
+    if optimizer.counter_bytes:
+        counters = sum(t.copies for t in tensors)
+        reason = Reason(f"{optimizer.counter_bytes} * num_tensors", {"num_tensors": counters}, "torch/optim/adamw.py")
+        walk.alloc("optimizer/step counters", optimizer.counter_bytes * counters, reason)
+
+
+def paged_states(job: Job, plan: Plan) -> tuple[Term, ...]:
+    """States that the optimizer itself keeps on the host: paged ones, and those that come to the card tensor by tensor."""
+    if job.run.task != "train":
+        return ()
+    found = held(job, plan, stepped(job, plan), on_host=True)
+    return tuple(Term(f"host/pageable/{path}", n, why.formula, why.inputs, why.source) for path, (n, why) in found.items())
+
+
+def held(job: Job, plan: Plan, tensors: Sequence[Stepped], *, on_host: bool) -> dict[str, tuple[Any, Reason]]:
+    """Bytes of all tensors' states by name, with their reason; those of another width than the model's apart."""
+    from memcalc.engine.optimizers import optimizer_for
+
+    optimizer = optimizer_for(job.run.optimizer)
+    found: dict[str, tuple[Any, Reason]] = {}
+    for t in tensors:
+        for part in optimizer.states(job, t):
+            if part.on_host != on_host:
+                continue
+            path = part.name + (other_width(t.width, plan) if "width" in part.formula else "")
+            before, why = found.get(path, (0, None))
+            num = t.num_params * t.copies + (0 if why is None else why.inputs["num_params"])
+            found[path] = (before + part.bytes * t.copies, Reason(part.formula, {"num_params": num, "width": t.width}, part.source))
+    return found
+
+
+def stepped(job: Job, plan: Plan) -> list[Stepped]:
+    """The tensors that this rank's optimizer steps, in their order."""
+    from memcalc.engine.optimizers import Stepped
+
+    targets = optimizer_targets(job)
+    found = []
+    for part in plan.parts:
+        for s in part.shards:
+            if s.trainable:
+                role, shape = part.block.role, own_shape(job, s)
+                matrix = len(shape) == 2
+                found.append(
+                    Stepped(
+                        s.path,
+                        s.num_params,
+                        shape,
+                        part.block.repeat,
+                        s.width,
+                        is_table=matrix and role == "embedding",
+                        is_hidden=matrix and role in ("layer", "tower"),
+                        is_target=matrix and s.path in targets,
+                    )
+                )
+    return found
+
+
+def own_shape(job: Job, shard: Shard) -> tuple[Any, ...]:
+    """The shape of a parameter as it is stepped: fsdp1 hands over flat pieces, others pieces along the first axis."""
+    if job.engine == "fsdp1" or len(shard.shape) < 2:
+        return (shard.num_params,)
+    row: Any = 1
+    for size in shard.shape[1:]:
+        row = row * size
+    return (shard.num_params // row, *shard.shape[1:])
+
+
+def optimizer_targets(job: Job) -> frozenset[str]:
+    """Paths of the weights whose gradients GaLore and APOLLO project: of the linear layers that optim_target_modules names."""
+    from memcalc.engine.optimizers import optimizer_for
+
+    if not optimizer_for(job.run.optimizer).whole_matrices or job.run.optimizer == "muon":
+        return frozenset()
+    from memcalc.models.lora import linears, named
+
+    wanted = job.run.optim_target_modules
+    found = [(block, path, linear) for block in job.model.blocks for path, linear in linears(block.module)]
+    takes = named(wanted, {linear.name for _, _, linear in found}, where="optim_target_modules")
+    paths = ((f"{block.path}/{path}", linear.name) for block, path, linear in found)
+    return frozenset(f"{path}/weight" for path, name in paths if takes(name, path.replace("/", ".")))
 
 
 def optimizer_temporaries(walk: Walk, job: Job, plan: Plan) -> None:
-    """What a step of whole tensors allocates on top of states and gradients.
+    """What a step of this rank's tensors allocates on top of states and gradients."""
+    from memcalc.engine.optimizers import optimizer_for
 
-    Tensors of two dtypes step as two groups; the first group's square roots are still bound to their variable while the second's are made.
-    Likewise, where tensors step one by one, the quotient of the one before is still bound while the next one's root and quotient are made.
-    """
-    if job.run.optimizer != "adamw_torch":
-        return
-    if job.foreach:
-        num = plan.trainable_by_width()
-        walk.touch(
-            "optimizer/square roots",
-            sum(optimizers.adamw_foreach_temp_bytes(n, width=width) for width, n in num.items()),
-            Reason("num_params * width", {"num_params": sum(num.values()), "width": plan.width}, "torch/optim/adamw.py, _multi_tensor_adamw"),
-        )
-    else:
-        temp: Any = 0
-        before: Any = 0
-        for s in plan.shards():
-            if s.trainable:
-                temp = maximum(temp, before + optimizers.adamw_single_temp_bytes(s.num_params, width=s.width))
-                before = s.num_params * s.width
-        walk.touch("optimizer/square root", temp, Reason("most of (previous + 2 * tensor)", {}, "torch/optim/adamw.py, _single_tensor_adamw"))
+    tensors = stepped(job, plan)
+    inputs = {"num_params": sum(t.num_params * t.copies for t in tensors), "width": plan.width}
+    for need in optimizer_for(job.run.optimizer).temporaries(job, tensors):
+        walk.touch(f"optimizer/{need.name}", need.bytes, Reason(need.formula, inputs, need.source))
 
 
 __all__ = ["DTYPE_BYTES", "Strategy", "optimizer_states", "optimizer_temporaries", "weights"]

@@ -6,9 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from memcalc.engine.optimizers import optimizer_for
 from memcalc.engine.plan import Part, Plan, Shard
+from memcalc.engine.result import Term
 from memcalc.engine.strategies._marked import Marked
-from memcalc.engine.strategies.base import optimizer_states, optimizer_temporaries, whole_model
+from memcalc.engine.strategies.base import optimizer_states, optimizer_temporaries, paged_states, whole_model
 from memcalc.engine.walk import Reason, Walk
 from memcalc.formulas import zero
 from memcalc.specs.deepspeed import DeepSpeed
@@ -51,6 +53,7 @@ class Rank(Marked):
     Attributes:
         config, zero: what was configured.
         ranks: among which states are partitioned.
+        on_card: elements of the flat tensors whose states are on the card.
         rank: which of them this is. All traces and, but for the parameters at the borders of partitions, all ranks are like the first.
         width, master_width, gradient_width, reduce_width: bytes of a weight, of what the optimizer steps, of an accumulated gradient,
             and of one on the wire.
@@ -58,6 +61,7 @@ class Rank(Marked):
 
     uniform = False
     rank = 0
+    on_card: tuple[Any, ...] = ()
 
     def __init__(self, job: Job, plan: Plan) -> None:
         super().__init__(job, plan)
@@ -97,13 +101,18 @@ class Rank(Marked):
     @property
     def counts_steps(self) -> bool:
         """Whether the optimizer keeps a counter of steps for each tensor; DeepSpeed's FusedAdam counts in Python."""
-        return self.job.run.optimizer.startswith("adamw_torch") and not self.config.builds_fused_adam
+        return optimizer_for(self.job.run.optimizer).counter_bytes > 0 and not self.config.builds_fused_adam
 
     def optimizer_on_card(self, walk: Walk, numels: Sequence[Any]) -> None:
         """States of flat tensors."""
+        self.on_card = tuple(numels)
         optimizer_states(walk, self.job, self.optimizer_plan(numels))
         if self.config.builds_fused_adam:
             walk.free("optimizer/step counters", 4 * len(numels))
+
+    def paged(self) -> tuple[Term, ...]:
+        """What the optimizer itself keeps on the host of the flat tensors' states."""
+        return paged_states(self.job, self.optimizer_plan(self.on_card))
 
     def optimizer_step(self, walk: Walk, numels: Sequence[Any]) -> None:
         """What the optimizer allocates while it steps flat tensors; DeepSpeed's FusedAdam nothing."""

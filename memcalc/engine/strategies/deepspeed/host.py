@@ -40,8 +40,10 @@ def held(name: str, sizes: Iterable[int], *, pinned: bool, source: str, **inputs
 
 def stage12_terms(rank: Stage12) -> tuple[Term, ...]:
     """Stages 1 and 2 with the optimizer on the host (zero/stage_1_and_2.py, ``__init__``)."""
-    if not rank.offloads or not isinstance(rank.ranks, int):
+    if not isinstance(rank.ranks, int):
         return ()
+    if not rank.offloads:
+        return rank.paged()
     pinned, part, source = rank.zero.offload_optimizer.pin_memory, int(rank.partition), "zero/stage_1_and_2.py"
     terms = [
         held("master weights", [part * rank.master_width], pinned=pinned, source=source, partition=part),
@@ -66,7 +68,7 @@ def stage3_terms(rank: Stage3) -> tuple[Term, ...]:
     """Stage 3 with the optimizer, or also the weights, on the host or on NVMe."""
     if not isinstance(rank.ranks, int):
         return ()
-    return (*_weights(rank), *(_optimizer(rank) if rank.offloads else ()))
+    return (*_weights(rank), *(_optimizer(rank) if rank.offloads else rank.paged()))
 
 
 def _weights(rank: Stage3) -> list[Term]:

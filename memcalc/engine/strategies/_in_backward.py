@@ -1,0 +1,64 @@
+"""Optimizers that step in backward: each weight as its gradient is there, so that no two steps' worth of gradients are ever alive (LOMO, layerwise GaLore)."""
+
+from __future__ import annotations
+
+from memcalc.engine.optimizers import optimizer_for
+from memcalc.engine.plan import Part, Plan, Shard
+from memcalc.engine.strategies._marked import Marked
+from memcalc.engine.strategies.base import stepped
+from memcalc.engine.walk import Reason, Walk
+from memcalc.specs.job import Job
+from memcalc.tape.tensor import Record
+
+GRADIENT = "gradients/stepped in backward"
+
+
+class InBackward(Marked):
+    """One card that holds everything, and gradients for a moment each."""
+
+    keep_gradients = False
+    accumulates_whole = False
+
+    def __init__(self, job: Job, plan: Plan) -> None:
+        super().__init__(job, plan)
+        self.optimizer = optimizer_for(job.run.optimizer)
+        self.tensors = {t.path: t for t in stepped(job, plan)}
+        self.last: Shard | None = None
+
+    def at(self, walk: Walk, part: Part, i: int, mark: Record) -> None:
+        """A tied table's gradient from the head waits for the embedding's."""
+        if mark.path.startswith("gradients/") and mark.path not in self.known[id(part)]:
+            walk.alloc(mark.path, mark.num_bytes)
+        super().at(walk, part, i, mark)
+
+    def _summed(self, walk: Walk, part: Part, mark: Record) -> tuple[Record, ...]:
+        if getattr(part.block.module, "tied", False) or part.block.role == "embedding":
+            waited, self._waiting = self._waiting, []
+            for record in waited:
+                walk.touch("gradients/sum of a tied table's", 2 * mark.num_bytes, Reason("2 * num_params * width", {}, "torch/csrc/autograd/input_buffer.cpp"))
+                walk.free(record.path, record.num_bytes)
+        return (mark,)
+
+    def gradient(self, walk: Walk, part: Part, i: int, shard: Shard, alive: tuple[Record, ...]) -> None:
+        """It is stepped with and goes; under LOMO that happens when the next one is there, which waits meanwhile."""
+        walk.alloc(GRADIENT, shard.num_params * shard.width, Reason("num_params * width of one or two tensors", {}, "register_hook on each parameter"))
+        ready, self.last = (self.last, shard) if self.optimizer.holds_last else (shard, None)
+        self._step(walk, ready)
+
+    def end_backward(self, walk: Walk) -> None:
+        """The last gradient that waits."""
+        ready, self.last = self.last, None
+        self._step(walk, ready)
+
+    def _step(self, walk: Walk, shard: Shard | None) -> None:
+        if shard is None:
+            return
+        for need in self.optimizer.temporaries(self.job, [self.tensors[shard.path]]):
+            walk.touch(f"optimizer/{need.name}", need.bytes, Reason(need.formula, {"num_params": shard.num_params, "width": shard.width}, need.source))
+        walk.free(GRADIENT, shard.num_params * shard.width)
+
+    def accumulated(self, walk: Walk) -> None:
+        """Nothing waits from one micro-batch to the next."""
+
+    def step(self, walk: Walk) -> None:
+        """All is done."""

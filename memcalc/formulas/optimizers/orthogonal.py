@@ -1,0 +1,24 @@
+"""Muon (Jordan et al. 2024): momentum alone, and updates made orthogonal by Newton-Schulz iterations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memcalc.formulas.optimizers.low_rank import smaller
+
+
+def muon_temp_bytes(rows: Any, columns: Any, before: Any, *, width: int) -> Any:
+    """The update, two bf16 iterates, and two bf16 products of the shorter side; and the update of the matrix before.
+
+    Source: torch/optim/_muon.py, ``_single_tensor_muon`` (``grad.lerp``), ``_zeropower_via_newtonschulz`` (``gram_matrix``, ``gram_update``).
+
+    Args:
+        rows, columns: of a matrix.
+        before: elements of the one stepped before it, whose update is still bound.
+        width: bytes of a gradient's element.
+
+    >>> muon_temp_bytes(100, 300, 0, width=2)
+    220000
+    """
+    shorter = smaller(rows, columns)
+    return (width + 4) * rows * columns + 4 * shorter * shorter + 2 * before

@@ -195,6 +195,23 @@ class Context:
         tape.mark(f"leave/{path}")
         return tape.mark_backward(y, f"enter backward/{path}")
 
+    def entered(self, x: Tensor) -> Tensor:
+        """The input of a child that is not a function of one tensor, as a view of its own that marks where the child begins; see `left`."""
+        if self.settings.marks == "none":
+            return x
+        path = "/".join(self._modules)
+        if self.settings.marks == "modules":
+            self.tape.mark(f"enter/{path}")
+        return self.tape.mark_backward(x, f"leave backward/{path}")
+
+    def left(self, y: Tensor) -> Tensor:
+        """Its output, through which gradients come."""
+        if self.settings.marks != "modules":
+            return y
+        path = "/".join(self._modules)
+        self.tape.mark(f"leave/{path}")
+        return self.tape.mark_backward(y, f"enter backward/{path}")
+
     def place(self) -> tuple[list[str], tuple[str, ...]]:
         """Which module is running, for what runs again later."""
         return list(self._modules), self.tape.place()

@@ -20,8 +20,13 @@ def _dtype(value: Any) -> Any:
     return dtype_name(value) if isinstance(value, str) else value
 
 
+def _listed(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
 Elements = Annotated[int, BeforeValidator(_whole), Field(ge=0)]
 Dtype = Annotated[str, BeforeValidator(_dtype)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 Device = Literal["none", "cpu", "nvme"]
 
 
@@ -57,6 +62,13 @@ class OffloadParam(Part):
     max_in_cpu: Elements = 1_000_000_000
 
 
+class LeafModule(Part):
+    """``zero_optimization.leaf_module``: modules that stage 3 takes as one, with all that is below them."""
+
+    classes: Names = ("MixtralSparseMoeBlock", "Qwen2MoeSparseMoeBlock", "Qwen3MoeSparseMoeBlock")
+    name_suffixes: Names = ()
+
+
 class Zero(Part):
     """``zero_optimization``."""
 
@@ -81,6 +93,7 @@ class Zero(Part):
     round_robin_gradients: bool = False
     zero_hpz_partition_size: Elements = 1
     mics_shard_size: int = -1
+    leaf_module: LeafModule = LeafModule.model_construct()
 
     @property
     def overlaps(self) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from memcalc.errors import InputError
-from memcalc.specs.deepspeed import Bf16, DeepSpeed, Fp16, OffloadOptimizer, OffloadParam, Part, Zero
+from memcalc.specs.deepspeed import Bf16, DeepSpeed, Fp16, LeafModule, OffloadOptimizer, OffloadParam, Part, Zero
 
 P = TypeVar("P", bound=Part)
 AUTO = "auto"
@@ -139,12 +139,16 @@ def _zero(block: Any, where: str, unused: list[str]) -> Zero:
         data.setdefault("offload_param", {"device": "cpu"})
     if data.get("stage3_gather_fp16_weights_on_model_save"):
         data.setdefault("gather_16bit_weights_on_model_save", data["stage3_gather_fp16_weights_on_model_save"])
-    blocks: tuple[tuple[str, type[Part]], ...] = (("offload_optimizer", OffloadOptimizer), ("offload_param", OffloadParam))
-    for name, kind in blocks:
+    blocks: tuple[tuple[str, type[Part], frozenset[str]], ...] = (
+        ("offload_optimizer", OffloadOptimizer, PLAIN_OFFLOAD),
+        ("offload_param", OffloadParam, PLAIN_OFFLOAD),
+        ("leaf_module", LeafModule, frozenset()),
+    )
+    for name, kind, plain in blocks:
         if data.get(name) is None:
             data.pop(name, None)
         else:
-            data[name] = _block(kind, _map(data, name, at), PLAIN_OFFLOAD, f"{at}.{name}", unused)
+            data[name] = _block(kind, _map(data, name, at), plain, f"{at}.{name}", unused)
     return _block(Zero, data, PLAIN_ZERO, at, unused)
 
 

@@ -28,7 +28,7 @@ def moe(ctx: Context, m: MoE, x: Tensor) -> Tensor:
     if m.into_latent is not None:
         flat = ctx.run(m.into_latent, flat)
     with ctx.inside("experts"):
-        out = grouped_experts(ctx, m.experts, flat, weights, indices)
+        out = ctx.left(grouped_experts(ctx, m.experts, ctx.entered(flat), weights, indices))
     out = F.view(out if m.from_latent is None else ctx.run(m.from_latent, out), x.shape)
     del flat
     if m.shared is not None and shared is None:

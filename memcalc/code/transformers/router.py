@@ -33,7 +33,8 @@ class Choice(NamedTuple):
 def route(ctx: Context, m: Router, x: Tensor) -> Choice:
     """Run a router, under its name, on x (tokens, hidden)."""
     with ctx.inside(m.module_name):
-        return choose(m, ctx, x)
+        choice = choose(m, ctx, ctx.entered(x))
+        return choice._replace(weights=ctx.left(choice.weights))
 
 
 @singledispatch
@@ -43,11 +44,13 @@ def choose(m: Router, ctx: Context, x: Tensor) -> Choice:
 
 
 def logits_of(ctx: Context, m: Router, x: Tensor) -> Tensor:
-    """The product with the router's weight; a float32 weight reads a float32 copy of x, which it saves."""
+    """The product with the router's weight; in float32 of a copy of x, which is saved, and of one of the weight where an engine has cast that."""
     weights = list(m.own_weights())[: 1 + m.bias]
     if m.dtype is not None:
         x = F.cast(x, m.dtype, f"{m.dtype} copy for the router")
     params = [cast_weight(ctx.parameter(w), ctx.weight_path(w)) for w in weights]
+    if m.dtype is not None and ctx.tape.autocast is None:
+        params = [F.cast(p, m.dtype, f"{m.dtype} copy of the router's weight") for p in params]
     return F.linear(x, params[0], params[1] if m.bias else None, m.experts, "router logits")
 
 

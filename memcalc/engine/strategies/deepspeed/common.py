@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from memcalc.code.context import Settings
 from memcalc.engine.optimizers import optimizer_for
 from memcalc.engine.plan import Part, Plan, Shard
 from memcalc.engine.result import Term
@@ -62,6 +63,11 @@ class Rank(Marked):
     uniform = False
     rank = 0
     on_card: tuple[Any, ...] = ()
+
+    @classmethod
+    def settings(cls, job: Job, settings: Settings) -> Settings:
+        """The whole module is cast to the dtype, weights with one of their own, too (``DeepSpeedEngine._configure_distributed_model``)."""
+        return replace(super().settings(job, settings), casts_weights=settings.autocast is None)
 
     def __init__(self, job: Job, plan: Plan) -> None:
         super().__init__(job, plan)

@@ -10,7 +10,7 @@ from memcalc.code.context import Settings
 from memcalc.engine.plan import Part, Plan
 from memcalc.engine.strategies.deepspeed.common import Rank, registered
 from memcalc.engine.strategies.deepspeed.coordinator import Coordinator, Limits, Param
-from memcalc.engine.strategies.deepspeed.modules import NAMELESS, Call, Moment, linears, parameters_of, timeline
+from memcalc.engine.strategies.deepspeed.modules import NAMELESS, Call, Moment, leaves_of, parameters_of, timeline, views
 from memcalc.engine.walk import Reason, Walk
 from memcalc.formulas import zero
 from memcalc.specs.job import Job
@@ -33,7 +33,9 @@ class Gathering(Rank):
         users: of each part, repetition and module: the parameters that it uses.
         secondary: parameters of which ZeRO++ keeps a shard among the ranks of a node.
         outer: calls of the model, its body, and what PEFT wraps around them.
-        views: elements of released weights that live on, since torch's own linear function has saved views of them.
+        leaves: modules that are taken as one with all below them.
+        viewable: of each part, the parameters of which operators save views.
+        views: elements of released parameters that live on, since views of them were saved.
     """
 
     marks = "modules"
@@ -50,17 +52,19 @@ class Gathering(Rank):
             self.ranks = self.zero.mics_shard_size
         self.gathers: Any = (self.ranks > 1) * 1
         self.outer: tuple[Sequence[Param], ...] = ((),) * (3 if job.run.lora is not None else 2)
-        self.lines = {id(part): timeline(part) for part in plan.parts}
-        self.linears = frozenset(path for part in plan.parts for path in linears(part.block.module, f"{part.block.path}/"))
+        self.leaves = frozenset(path for part in plan.parts for path in leaves_of(part, job.model.model_type, self.zero.leaf_module))
+        self.lines = {id(part): timeline(part, self.leaves) for part in plan.parts}
         self.params: list[Param] = []
         self.users: dict[tuple[int, int, str], list[Param]] = {}
+        self.by_path: dict[tuple[int, int, str], Param] = {}
+        self.viewable: set[tuple[int, Param]] = set()
         self._make_params()
         knobs = self.zero
         limits = Limits(knobs.prefetch_bucket_size, knobs.max_live_parameters, knobs.max_reuse_distance, sequential=knobs.allgather_sequential)
         self.coordinator = Coordinator(list(self._order()), limits=limits, ledger=self)
         self.secondary: set[Param] = set()
         self.views: dict[Param, Any] = {}
-        self.viewed: Param | None = None
+        self.viewed: list[Param] = []
         self.walk = Walk()
 
     # ------------------------------------------------------------------ who uses what
@@ -77,8 +81,12 @@ class Gathering(Rank):
                     self.params.append(made[shard.path])
                 for module, paths in owners.items():
                     self.users[id(part), i, module] = [made[path] for path in paths]
+                self.by_path |= {(id(part), i, path): param for path, param in made.items()}
+                self.viewable |= {(id(part), made[path]) for path in views(part, linear=not self.zero.memory_efficient_linear) if path in made}
             if part.block.role == "head" and self.job.model.tied and owners:
                 self.users[id(part), 0, max(owners, key=len)].append(self.params[0])
+                if not self.zero.memory_efficient_linear:
+                    self.viewable.add((id(part), self.params[0]))
 
     def _order(self) -> Iterator[Sequence[Param]]:
         """The parameters of each module call of a pass: the model and its body are entered first, rotary angles after the embedding."""
@@ -156,7 +164,7 @@ class Gathering(Rank):
         """A whole parameter goes; with ZeRO++ a shard among the ranks of a node is kept of it, the first time."""
         numel = self.gathers * (param.numel if param.copied else self.padded(param))
         self.keep_secondary(self.walk, param)
-        if param is self.viewed:
+        if param in self.viewed:
             self.views[param] = numel
         else:
             self.walk.free(GATHERED, numel * self.width)
@@ -229,9 +237,19 @@ class Gathering(Rank):
             self.coordinator.fetch(name, params, backward=bool(back and params), recompute=running_back and not back)
             return
         if back:
+            if call.module in self.leaves:
+                self.leaf_ran_back(self.walk)
             for p in params:
-                self.walk.free(GATHERED, self.views.pop(p, 0) * self.width)
-        elif not self.zero.memory_efficient_linear and call.module in self.linears and (running_back or not self.lines[id(part)].is_recomputed):
-            self.viewed = params[0]
+                self.drop_view(p)
+        elif running_back or not self.lines[id(part)].is_recomputed:
+            self.viewed = [p for p in params if (id(part), p) in self.viewable]
         self.coordinator.release(name, params, backward=bool(back))
-        self.viewed = None
+        self.viewed = []
+
+    def drop_view(self, p: Param) -> None:
+        """What operators had saved of a parameter goes."""
+        if p in self.views:
+            self.walk.free(GATHERED, self.views.pop(p) * self.width)
+
+    def leaf_ran_back(self, walk: Walk) -> None:
+        """A module that is taken as one has run back, whole."""

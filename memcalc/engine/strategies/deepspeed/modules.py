@@ -7,7 +7,9 @@ from typing import NamedTuple
 
 from memcalc.components import MLP, GatedMLP, Linear
 from memcalc.components.lora import LoraLinear
+from memcalc.components.moe import Experts
 from memcalc.engine.plan import Part
+from memcalc.specs.deepspeed import LeafModule
 from memcalc.specs.model import Component
 from memcalc.tape.span import Span
 from memcalc.tape.tensor import Record
@@ -44,20 +46,54 @@ class Timeline(NamedTuple):
         return any(call.kind == "enter" for _, _, calls in self.backward for call in calls if call.module)
 
 
-def timeline(part: Part) -> Timeline:
-    """A block's marks as calls, with those that its program does not show."""
+def timeline(part: Part, leaves: frozenset[str] = frozenset()) -> Timeline:
+    """A block's marks as calls, with those that its program does not show and without those below `leaves`."""
     hidden = frozenset(hidden_after(part.block.module, f"{part.block.path}/"))
-    skipped = part.block.path if part.block.role == "head" else None
+    skipped = frozenset(_below(part.block.module, f"{part.block.path}/", leaves))
+    if part.block.role == "head":
+        skipped |= {part.block.path}
     forward = [(span, *_read(mark, hidden, skipped)) for span, mark in part.profile.forward_steps]
     return Timeline(forward, [(span, *_read(mark, hidden, skipped)) for span, mark in _stopped(part.profile.backward_steps)])
 
 
-def linears(module: Component, prefix: str) -> Iterator[str]:
-    """Paths of all linear layers."""
+def _below(module: Component, prefix: str, leaves: frozenset[str], *, inside: bool = False) -> Iterator[str]:
     for name, child in module.children():
-        if isinstance(child, Linear):
-            yield f"{prefix}{name}"
-        yield from linears(child, f"{prefix}{name}/")
+        path = f"{prefix}{name}"
+        if inside:
+            yield path
+        yield from _below(child, f"{path}/", leaves, inside=inside or path in leaves)
+
+
+def leaves_of(part: Part, model_type: str, leaf: LeafModule) -> Iterator[str]:
+    """Paths of the modules of a block that stage 3 takes as one: by their class, where they hold experts, or by the end of their name.
+
+    Classes are those of transformers, which are called after their model: ``MixtralSparseMoeBlock``, ``DeepseekV3MoE``, ``GptOssMLP``.
+    """
+    model = model_type.removesuffix("_text").replace("_", "")
+    names = [name.rpartition(".")[2].lower().replace("_", "").removesuffix("block").removesuffix("sparsemoe") for name in leaf.classes]
+    by_class = any(name.removesuffix("moe").removesuffix("mlp") in (model, f"{model}text", model.removesuffix("moe")) for name in names)
+    for path, child in _all(part.block.module, f"{part.block.path}/"):
+        if (by_class and any(isinstance(c, Experts) for _, c in child.children())) or path.endswith(leaf.name_suffixes or ("\0",)):
+            yield path
+
+
+def _all(module: Component, prefix: str) -> Iterator[tuple[str, Component]]:
+    for name, child in module.children():
+        yield f"{prefix}{name}", child
+        yield from _all(child, f"{prefix}{name}/")
+
+
+def views(part: Part, *, linear: bool) -> Iterator[str]:
+    """Paths of the parameters of which operators save views, which live on when the parameters are released.
+
+    Grouped products save transposed weights, those of one expert a slice; torch's own linear function saves a transposed weight, which
+    DeepSpeed's avoids (`linear`).
+    """
+    for path, child in _all(part.block.module, f"{part.block.path}/"):
+        if isinstance(child, Experts) and not child.transposed:
+            yield from (f"{path}/{w.name}" for w in child.own_weights() if "bias" not in w.name)
+        elif linear and isinstance(child, Linear):
+            yield f"{path}/weight"
 
 
 def hidden_after(module: Component, prefix: str) -> Iterator[str]:
@@ -71,13 +107,13 @@ def hidden_after(module: Component, prefix: str) -> Iterator[str]:
         yield from hidden_after(child, f"{prefix}{name}/")
 
 
-def _read(mark: Record | None, hidden: frozenset[str], skipped: str | None) -> tuple[Record | None, tuple[Call, ...]]:
+def _read(mark: Record | None, hidden: frozenset[str], skipped: frozenset[str]) -> tuple[Record | None, tuple[Call, ...]]:
     if mark is None:
         return None, ()
     kind, _, module = mark.path.partition("/")
     if kind not in ("enter", "leave", "enter backward", "leave backward"):
         return mark, ()
-    if module == skipped:
+    if module in skipped:
         return None, ()
     calls = [Call(kind, module)]
     if module in hidden and kind == "leave":

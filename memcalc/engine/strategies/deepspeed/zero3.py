@@ -18,6 +18,7 @@ from memcalc.engine.plan import Part, Plan, Shard
 from memcalc.engine.result import Term
 from memcalc.engine.strategies._marked import free
 from memcalc.engine.strategies.deepspeed.common import BUCKET, each
+from memcalc.engine.strategies.deepspeed.coordinator import Param
 from memcalc.engine.strategies.deepspeed.gathering import SECONDARY, Gathering
 from memcalc.engine.walk import Reason, Walk
 from memcalc.formulas import zero
@@ -34,6 +35,7 @@ class Stage3(Gathering):
 
     Attributes:
         waiting: elements of the gradients in the bucket; `held`: those among them that have stayed where they were.
+        of_leaf: gradients of a module that is taken as one, which wait until it is through, by the places of their parameters.
     """
 
     accumulates_whole = False
@@ -42,6 +44,7 @@ class Stage3(Gathering):
         super().__init__(job, plan)
         self.waiting: list[Any] = []
         self.held: list[tuple[Record, ...]] = []
+        self.of_leaf: list[tuple[Param, tuple[Record, ...]]] = []
         self.numel_waiting = 0
 
     # ------------------------------------------------------------------ states
@@ -123,15 +126,30 @@ class Stage3(Gathering):
     # ------------------------------------------------------------------ gradients
     def gradient(self, walk: Walk, part: Part, i: int, shard: Shard, alive: tuple[Record, ...]) -> None:
         """It joins the bucket (``reduce_independent_p_g_buckets_and_remove_grads``)."""
+        param = self.by_path[id(part), i, shard.path]
+        self.drop_view(param)
+        if any(shard.path.startswith(f"{leaf}/") for leaf in self.leaves):
+            self.of_leaf.append((param, alive))
+        else:
+            self.into_bucket(walk, param, alive)
+
+    def leaf_ran_back(self, walk: Walk) -> None:
+        """All its gradients are reduced now (``reduce_leaf_module_grads``)."""
+        gradients, self.of_leaf = sorted(self.of_leaf, key=lambda g: g[0].index), []
+        for param, alive in gradients:
+            self.into_bucket(walk, param, alive)
+
+    def into_bucket(self, walk: Walk, param: Param, alive: tuple[Record, ...]) -> None:
+        """A gradient joins the bucket, after what was there is reduced if both do not fit."""
         size = self.zero.reduce_bucket_size
-        if self.waiting and self.numel_waiting + shard.num_params > size:
+        if self.waiting and self.numel_waiting + param.numel > size:
             self.reduce(walk)
-        if self.zero.contiguous_gradients and self.numel_waiting + shard.num_params <= size:
+        if self.zero.contiguous_gradients and self.numel_waiting + param.numel <= size:
             free(walk, alive)
         else:
             self.held.append(alive)
-        self.waiting.append(shard.num_params)
-        self.numel_waiting += shard.num_params
+        self.waiting.append(param.numel)
+        self.numel_waiting += param.numel
 
     def reduce(self, walk: Walk) -> None:
         """The bucket is scattered to the gradients' shards (``__reduce_and_partition_ipg_grads``)."""

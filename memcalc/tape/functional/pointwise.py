@@ -27,7 +27,7 @@ def same_size(a: Shape, b: Shape) -> bool:
 
 def sum_to(grad: Tensor, shape: Shape, dtype: str) -> Tensor:
     """A gradient summed down to a broadcast input and cast to its dtype; a view where nothing has to be done."""
-    if grad.shape != shape and not same_size(grad.shape, shape):
+    if grad.shape is not shape and not same_size(grad.shape, shape):
         grad = grad.tape.new(shape, grad.dtype, "sum")
     return grad if grad.dtype == dtype else like(grad, "cast of gradient", dtype)
 

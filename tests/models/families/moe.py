@@ -91,30 +91,26 @@ def own(draw: st.DrawFn, model_type: str, layers: int) -> dict[str, Any]:
     first = {"first_k_dense_replace": draw(st.integers(0, layers)), "moe_intermediate_size": width, "n_shared_experts": draw(st.integers(1, 2))}
     some = [i for i in range(layers) if draw(st.booleans())]
     kinds = st.lists(st.booleans(), min_size=layers, max_size=layers)
+    made: dict[str, Any] = {"mixtral": {"sliding_window": None}, "minicpm": {"scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 8}}.get(model_type, {})
     if model_type in LATENT or model_type in ("glm4_moe", "deepseek"):
-        return first | ({"n_group": 1, "topk_group": 1, "partial_rotary_factor": 0.5} if model_type == "glm4_moe" else {})
-    if model_type in ("qwen2_moe", "qwen3_moe"):
-        sparse = {"decoder_sparse_step": draw(st.integers(1, 2)), "mlp_only_layers": some, "use_sliding_window": False, "sliding_window": None}
-        return sparse | {"moe_intermediate_size": width} | ({"shared_expert_intermediate_size": draw(st.integers(1, 24))} if model_type == "qwen2_moe" else {})
-    if model_type == "ernie4_5_moe":
-        first_layer = draw(st.integers(0, layers - 1))
-        where = {"moe_layer_start_index": first_layer, "moe_layer_end_index": draw(st.sampled_from((-1, layers - 1))), "moe_layer_interval": 1}
-        return where | {"moe_intermediate_size": width, "moe_num_shared_experts": draw(st.integers(0, 2))}
-    if model_type == "minimax":
-        return {"block_size": 4, "layer_types": ["linear_attention" if linear else "full_attention" for linear in draw(kinds)], "sliding_window": None}
-    if model_type == "minimax_m2":
-        return {"rotary_dim": 4}
-    if model_type == "gpt_oss":
+        made = first | ({"n_group": 1, "topk_group": 1, "partial_rotary_factor": 0.5} if model_type == "glm4_moe" else {})
+    elif model_type in ("qwen2_moe", "qwen3_moe"):
+        made = {"decoder_sparse_step": draw(st.integers(1, 2)), "mlp_only_layers": some, "use_sliding_window": False, "sliding_window": None}
+        made |= {"moe_intermediate_size": width} | ({"shared_expert_intermediate_size": draw(st.integers(1, 24))} if model_type == "qwen2_moe" else {})
+    elif model_type == "ernie4_5_moe":
+        made = {"moe_layer_start_index": draw(st.integers(0, layers - 1)), "moe_layer_end_index": draw(st.sampled_from((-1, layers - 1)))}
+        made |= {"moe_layer_interval": 1, "moe_intermediate_size": width, "moe_num_shared_experts": draw(st.integers(0, 2))}
+    elif model_type == "minimax":
+        made = {"block_size": 4, "layer_types": ["linear_attention" if linear else "full_attention" for linear in draw(kinds)], "sliding_window": None}
+    elif model_type == "minimax_m2":
+        made = {"rotary_dim": 4}
+    elif model_type == "gpt_oss":
         types = ["sliding_attention" if windowed else "full_attention" for windowed in draw(kinds)]
-        return {"sliding_window": draw(st.integers(1, 70)), "layer_types": types}
-    if model_type == "llama4_text":
-        return {
-            "intermediate_size_mlp": width,
-            "moe_layers": some,
-            "attention_chunk_size": draw(st.integers(1, 70)),
-            "no_rope_layers": [int(turns) for turns in draw(kinds)],
-        }
-    return {"mixtral": {"sliding_window": None}, "minicpm": {"scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 8}}.get(model_type, {})
+        made = {"sliding_window": draw(st.integers(1, 70)), "layer_types": types}
+    elif model_type == "llama4_text":
+        made = {"intermediate_size_mlp": width, "moe_layers": some, "attention_chunk_size": draw(st.integers(1, 70))}
+        made |= {"no_rope_layers": [int(turns) for turns in draw(kinds)]}
+    return made
 
 
 def latent(draw: st.DrawFn, model_type: str, groups: int) -> dict[str, Any]:

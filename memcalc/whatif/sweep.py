@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memcalc.dataclass import dataclass
 from memcalc.engine.estimate import walk_ranks
-from memcalc.engine.plan import windows_of
+from memcalc.engine.plan import components, windows_of
 from memcalc.engine.resolve import resolve
+from memcalc.engine.verdict import device_terms
 from memcalc.errors import InputError
+from memcalc.specs.gpus import find_gpu
 from memcalc.specs.job import Job
 from memcalc.specs.run import Run
 
@@ -43,6 +45,8 @@ class Points:
         instant: index into `instants` of the instant at which that is.
         instants: names.
         reason: why they cannot be, or None.
+        device_bytes: what stands outside the allocator on the card (context, workspaces, communicators).
+        capacity_bytes: what the card offers, or None where none is named.
     """
 
     values: dict[str, Any]
@@ -52,6 +56,8 @@ class Points:
     instant: Ints
     instants: tuple[str, ...]
     reason: str | None = None
+    device_bytes: int = 0
+    capacity_bytes: int | None = None
 
     def __len__(self) -> int:
         return len(self.peak_bytes)
@@ -62,7 +68,7 @@ def sweep(make: Callable[[dict[str, Any]], Run], axes: Mapping[str, Sequence[Any
 
     Args:
         make: the run for values of the swept keys (for ``micro_batch`` and ``seq_len``: the first of each).
-        axes: values by key, in the order in which they are to vary, the last one fastest.
+        axes: values by key, in the order in which they are to vary, the last one fastest; the sizes of the batch vary fastest, the length before all.
         progress: told how many combinations are done.
 
     Yields:
@@ -107,20 +113,27 @@ def _evaluate(job: Job | str, values: dict[str, Any], batch: Ints, seq: Ints) ->
         return Points(values, batch, seq, peak, when, (), job)
     names: tuple[str, ...] = ()
     try:
-        for same in sides(job, seq):
+        for same in sides(job, batch, seq):
             peak[same], when[same], names = peaks(job, batch[same], seq[same])
     except InputError as error:
         return Points(values, batch, seq, peak, when, (), str(error))
-    return Points(values, batch, seq, peak, when, names)
+    card = job.run.hardware.gpu
+    capacity = None if card is None else find_gpu(card).capacity_bytes
+    return Points(values, batch, seq, peak, when, names, None, sum(term.bytes for term in device_terms(job)), capacity)
 
 
-def sides(job: Job, seq: Ints) -> Iterator[Ints]:
-    """Indices of the lengths that lie on the same side of every attention window: on the two sides other tensors are made."""
+def sides(job: Job, batch: Ints, seq: Ints) -> Iterator[Ints]:
+    """Indices of the sizes for which the same tensors are made.
+
+    Lengths lie on the same side of every attention window and of whatever else a component names; a single sequence stands apart, whose
+    heads batched products take without a copy.
+    """
     import numpy as np
 
-    bounds = sorted(w for w in windows_of(job.model) if w is not None)
+    named = {n for block in job.model.blocks for m in components(block.module) for n in m.lengths}
+    bounds = sorted(named.union(w for w in windows_of(job.model) if w is not None))
     local = seq if isinstance(job.mesh.cp, int) and job.mesh.cp == 1 else seq // job.mesh.cp
-    side = np.searchsorted(np.asarray(bounds, dtype=np.int64), local, side="right")
+    side = 2 * np.searchsorted(np.asarray(bounds, dtype=np.int64), local, side="right") + (batch == 1)
     for value in np.unique(side):
         yield np.flatnonzero(side == value)
 
@@ -133,7 +146,7 @@ def peaks(job: Job, batch: Ints, seq: Ints) -> tuple[Ints, Ints, tuple[str, ...]
     """
     import numpy as np
 
-    walked = walk_ranks(replace(job, micro_batch=batch, seq_len=seq), detailed=False)
+    walked = walk_ranks(replace(job, micro_batch=1 if (batch == 1).all() else batch, seq_len=seq), detailed=False)
     names = tuple(walked[0].walk.instants)
     peak: Ints = np.full(len(batch), -1, dtype=np.int64)
     when: Ints = np.zeros(len(batch), dtype=np.int64)

@@ -8,7 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memcalc.engine.estimate import estimate
+from memcalc.engine.estimate import estimate, walk_ranks
+from memcalc.engine.resolve import resolve
+from memcalc.specs.read import read_run
 from memcalc.specs.run import Run
 from memcalc.whatif.sweep import sweep
 
@@ -57,3 +59,32 @@ def test_all_combinations_are_there_in_order() -> None:
     assert points.micro_batch.tolist() == [1, 1, 1, 2, 2, 2]
     assert points.seq_len.tolist() == [64, 128, 256] * 2
     assert (np.diff(points.peak_bytes[:3]) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("model", "keys"),
+    [
+        ("llama-3.1-8b", {"engine": "fsdp2", "gpus": 8}),
+        ("llama-3.1-8b", {"engine": "fsdp1", "gpus": 8}),
+        ("llama-3.1-8b", {"zero": 2, "gpus": 8}),
+        ("llama-3.1-8b", {"zero": 3, "gpus": 8, "grad_accum": 2}),
+        ("llama-3.1-8b", {"pp": 4, "gpus": 4}),
+        ("llama-3.1-8b", {"code": "megatron", "tp": 2, "pp": 4, "sp": True, "zero": 1, "gpus": 16}),
+        ("llama-3.1-8b", {"code": "megatron", "cp": 2, "gpus": 4, "recompute": "full", "recompute_method": "block", "recompute_num_layers": 4}),
+        ("llama-3.1-8b", {"lora_r": 16, "recompute": "full"}),
+        ("llama-3.1-8b", {"task": "inference"}),
+        ("mixtral-8x7b", {"zero": 3, "gpus": 8}),
+        ("mixtral-8x7b", {"code": "megatron", "ep": 4, "gpus": 8, "zero": 1}),
+        ("qwen3-30b-a3b", {"engine": "fsdp2", "gpus": 8}),
+        ("gemma-2-9b", {"attention": "eager"}),
+    ],
+)
+def test_arrays_equal_single_runs_of_every_engine(model: str, keys: dict[str, Any]) -> None:
+    """Bit for bit; lengths are even, for the engines that cut them."""
+    rng = random.Random(f"{model}{keys}")
+    batches, lengths = [rng.randint(1, 16) for _ in range(5)], [2 * rng.randint(1, 20_000) for _ in range(8)]
+    (points,) = sweep(lambda values: read_run(model, **keys, **values), {"micro_batch": batches, "seq_len": lengths})
+    assert points.reason is None
+    for i in range(len(points)):
+        walked = walk_ranks(resolve(read_run(model, **keys, micro_batch=int(points.micro_batch[i]), seq_len=int(points.seq_len[i]))), detailed=False)
+        assert int(points.peak_bytes[i]) == max(int(shot.total) for one in walked for shot in one.walk.instants.values())

@@ -106,3 +106,9 @@ def test_resolving_leaves_the_source_as_it_is() -> None:
     before = json.dumps(AUTO)
     resolve_auto(AUTO, None)
     assert json.dumps(AUTO) == before
+
+
+def test_leaf_modules_are_read_and_unknown_ways_to_name_them_noted() -> None:
+    found = read_deepspeed({"zero_optimization": {"stage": 3, "leaf_module": {"classes": "OlmoeSparseMoeBlock", "names": ["model.layers.0.mlp"]}}})
+    assert found.zero.leaf_module.classes == ("OlmoeSparseMoeBlock",)
+    assert found.unused == ("zero_optimization.leaf_module.names",)

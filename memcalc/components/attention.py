@@ -84,3 +84,8 @@ class Attention(Component):
     softmax: Literal["fp32", "model", "scores"] = "fp32"
     dropout: float = 0.0
     clamped: bool = False
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """A window on both sides needs a mask once it is reached; those on one side are known from the model."""
+        return (self.window,) if self.window is not None and not self.causal else ()

@@ -70,6 +70,11 @@ class Embedding(Component):
     reserved_positions: int = 0
     style: Literal["decoder", "gpt2", "opt", "bloom", "bert", "roberta"] = "decoder"
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """One more than it has positions for."""
+        return (self.positions - self.reserved_positions + 1,) if self.positions else ()
+
     def own_weights(self) -> Iterator[Weight]:
         """``weight`` (vocab, width), ``position/weight``, ``token_type/weight``."""
         yield Weight("weight", (self.vocab, self.width), (("vocab", 0),))

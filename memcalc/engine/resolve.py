@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from memcalc.engine.deepspeed_run import settle
 from memcalc.engine.degrees import check_degrees
 from memcalc.engine.effect import ignored_knobs, refuse
+from memcalc.engine.finetuning import refuse_finetuning
 from memcalc.engine.optimizers import optimizer_for
 from memcalc.engine.optimizers.check import check_optimizer, ignored_by_optimizer
 from memcalc.errors import InputError, ShardingError
@@ -48,6 +49,7 @@ def resolve(run: Run) -> Job:
     assumptions += sight
     engine, zero = engine_of(run, settled.deepspeed)
     refuse(run, engine)
+    refuse_finetuning(run, model, engine=engine, zero=zero)
     mesh = mesh_of(run)
     assumptions += check_degrees(run, model, mesh)
     if zero > 0 and mesh.dp * mesh.cp == 1:

@@ -1,0 +1,176 @@
+"""Losses that never hold all logits: in chunks, each run again in backward (TRL), or with gradients made in forward (Liger)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memcalc.code.context import Context
+from memcalc.components import Head, Linear
+from memcalc.errors import InputError
+from memcalc.formulas.loss import liger_chunk
+from memcalc.specs.model import Axis
+from memcalc.tape import functional as F
+from memcalc.tape.functional.matmul import under_autocast
+from memcalc.tape.tape import Leaf
+from memcalc.tape.tensor import Shape, Tensor
+
+CHUNK = 256
+"""Tokens whose logits TRL makes at once (sft_trainer.py, ``_CHUNKED_LM_HEAD_CHUNK_SIZE``)."""
+
+
+def weight_of(ctx: Context, m: Head) -> Tensor:
+    """The head's weight, which these losses take past its module.
+
+    Raises:
+        InputError: the head is adapted, or has a bias.
+    """
+    if type(m.proj) is not Linear or m.proj.bias:
+        raise InputError(f"loss {ctx.settings.loss} takes the head's weight as it is: none with an adapter or a bias", where="loss")
+    with ctx.inside(m.proj.module_name):
+        return ctx.parameter(next(m.proj.own_weights()))
+
+
+# ---------------------------------------------------------------------- TRL
+def chunked(ctx: Context, m: Head, x: Tensor) -> Tensor:
+    """x (batch, seq, hidden) → loss (TRL 1.10, trainer/sft_trainer.py, ``_chunked_cross_entropy_loss``, its default until 1.15).
+
+    Tokens are put in order, those with a label first, and 256 at a time go through the head in fp32, under a checkpoint: the whole weight
+    is cast anew for each chunk, and its gradient made in fp32. Of all chunks the first is run, and one of the others, which all are alike.
+    """
+    tape, weight = ctx.tape, weight_of(ctx, m)
+    num = ctx.batch.size * (ctx.seq.size - 1)
+    tokens, hidden = Axis("batch * (seq_len - 1)", num), x.shape[-1]
+    x = F.narrow(x, (ctx.batch, Axis("seq_len - 1", ctx.seq.size - 1), hidden))
+    several = not (isinstance(ctx.batch.size, int) and ctx.batch.size == 1)
+    x = F.clone(x, "shifted hidden states") if several else x
+    order = tape.new((tokens,), "int64", "order of tokens")
+    x = F.index(F.view(x, (tokens, hidden)), (tokens, hidden), "hidden states in order")
+    labels = tape.new((tokens,), "int64", "labels in order")
+    rows = Axis("chunk", _smaller(num, CHUNK))
+    with tape.no_grad():
+        loss = _chunk(m, _part(x, (rows, hidden)), Tensor(tape, weight.shape, weight.dtype, None), labels)
+    repeats = _exceeds(num, CHUNK)
+    place = ctx.place()
+
+    def backward(wants: tuple[bool, ...], g: Tensor, x: Tensor, order: Tensor, labels: Tensor) -> tuple[Tensor | None, ...]:
+        grads: list[Tensor | None] = [None, None]
+        with ctx.at(place):
+            for _ in range(1 + repeats):
+                _chunk_back(m, (rows, hidden), (x, weight, labels), wants, grads)
+        return tuple(grads)
+
+    tape.record(loss, (x, weight), (x, order, labels), backward)
+    return loss
+
+
+def _chunk(m: Head, x: Tensor, weight: Tensor, labels: Tensor) -> Tensor:
+    """Logits of some tokens in fp32, their loss, and on the way how many are right and how sure they are (``_chunk``)."""
+    logits = F.linear(
+        F.cast(x, "float32", "hidden states in fp32"), under_autocast(F.cast(weight, "float32", "weight in fp32")), None, weight.shape[0], "logits"
+    )
+    if m.scaled:
+        logits = F.scale(logits, "scaled logits")
+    if m.softcap is not None:
+        logits = F.scale(F.tanh(F.scale(logits, "logits / cap")), "capped logits")
+    log_probs = F.log_softmax(F.cast(logits, "float32", "logits in fp32"))
+    loss = F.nll_loss(log_probs, labels)
+    F.mul(F.keeps_result(log_probs, "probabilities"), log_probs, "of entropy")
+    return loss
+
+
+def _chunk_back(m: Head, shape: Shape, given: tuple[Tensor, Tensor, Tensor], wants: tuple[bool, ...], grads: list[Tensor | None]) -> None:
+    """A chunk runs again and back; its gradients are added to those of the chunks before."""
+    (x, weight, labels), tape = given, given[0].tape
+    leaves = [Leaf("chunk", keeps=True), Leaf("weight", keeps=True)]
+    inputs = [_part(x, shape), Tensor(tape, weight.shape, weight.dtype, None)]
+    for tensor, leaf, want in zip(inputs, leaves, wants, strict=True):
+        if want:
+            tensor.requires_grad, tensor.node = True, leaf
+    begin = len(tape.nodes)
+    with tape.enable_grad():
+        loss = _chunk(m, inputs[0], inputs[1], labels)
+    edge = (loss.node, loss.index) if loss.node is not None else None
+    del inputs, tensor
+    tape.backward(edge, [tape.new((), loss.dtype, "gradient of loss")], since=begin)
+    _add(grads, 1, leaves[1].grads.pop())
+    own = leaves[0].grads.pop()
+    if own is not None:
+        whole = tape.new(x.shape, own.dtype, "gradient of slice")
+        del own
+        _add(grads, 0, whole)
+
+
+def _add(grads: list[Tensor | None], i: int, new: Tensor | None) -> None:
+    before = grads[i]
+    grads[i] = new if before is None or new is None else new.tape.new(new.shape, new.dtype, "sum of gradients")
+
+
+def _part(x: Tensor, shape: Shape) -> Tensor:
+    return Tensor(x.tape, shape, x.dtype, x.storage)
+
+
+def _smaller(a: Any, b: Any) -> Any:
+    return a * (a <= b) + b * (a > b)
+
+
+def _exceeds(num: Any, limit: int) -> bool:
+    found = num > limit
+    if isinstance(found, bool):
+        return found
+    if found.all() or not found.any():
+        return bool(found.all())
+    raise InputError(f"an array of batches must not cross {limit} tokens", where="seq_len")
+
+
+# ---------------------------------------------------------------------- Liger
+def fused_linear(ctx: Context, m: Head, x: Tensor) -> Tensor:
+    """x (batch, seq, hidden) → loss (liger_kernel/ops/fused_linear_cross_entropy.py, 0.8.5).
+
+    Forward makes both gradients: of the hidden states and, where it takes one, of the weight; logits of one chunk of tokens exist at a time,
+    in a buffer that all chunks use, and the kernel turns them into their gradient in place. Backward hands both on.
+    """
+    tape, weight, hidden = ctx.tape, weight_of(ctx, m), x.shape[-1]
+    tokens = Axis("batch * seq_len", ctx.batch.size * ctx.seq.size)
+    several = ctx.batch.size > 1
+    padded = tape.new((Axis("batch", ctx.batch.size * several), Axis("seq_len + 1", ctx.seq.size + 1)), "int64", "padded labels")
+    target = tape.new((ctx.batch, Axis("seq_len", ctx.seq.size + 1 - several)), "int64", "shifted labels")
+    flat = F.view(x, (tokens, hidden))
+    of_x = F.like(flat, "gradient of hidden states")
+    saves = [of_x]
+    if weight.requires_grad:
+        saves.append(tape.new(weight.shape, weight.dtype, "gradient of weight"))
+    losses = tape.new((tokens,), "float32", "losses")
+    mask = tape.new((tokens,), "bool", "labelled tokens")
+    _fused_chunk(ctx, flat, weight)
+    loss = tape.new((), "float32", "loss")
+    del losses, mask, padded, target, of_x
+    kinds = [(t.shape, t.dtype) for t in saves]
+
+    def backward(wants: tuple[bool, ...], g: Tensor, *saved: Tensor) -> tuple[Tensor | None, ...]:
+        given = iter(zip(saved, kinds, strict=True))
+        return tuple(_handed_on(*next(given)) if want else None for want in wants)
+
+    tape.record(loss, (flat, weight), saves, backward)
+    return loss
+
+
+def _fused_chunk(ctx: Context, x: Tensor, weight: Tensor) -> None:
+    """One chunk: its logits; under autocast beside copies of its operands, which products inside a function make anew each time."""
+    tape, (tokens, hidden), vocab = ctx.tape, x.shape, weight.shape[0]
+    rows = Axis("chunk", liger_chunk(tokens.size, hidden=hidden.size, vocab=vocab.size))
+    compute = tape.autocast or x.dtype
+    casts = [tape.new(shape, compute, "copy for autocast") for shape, dtype in ((weight.shape, weight.dtype), ((rows, hidden), x.dtype)) if dtype != compute]
+    logits = tape.new((rows, vocab), compute, "logits of a chunk")
+    of_x = tape.new((rows, hidden), compute, "gradient of a chunk") if tape.autocast else None
+    del casts, logits, of_x
+
+
+def _handed_on(saved: Tensor, kind: tuple[Shape, str]) -> Tensor:
+    """A gradient that forward made, under the name that it has from here on."""
+    assert saved.storage is not None
+    saved.storage.drop()
+    return saved.tape.new(*kind, "gradient from forward")
+
+
+LOSSES = {"chunked": chunked, "fused_linear": fused_linear}
+"""By the name of the run key."""

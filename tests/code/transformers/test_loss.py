@@ -1,0 +1,94 @@
+"""Losses that never hold all logits, against TRL's own function as it ran, and against what they are for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from memcalc.code.context import Context, Settings
+from memcalc.components import Head, Linear
+from memcalc.engine.estimate import estimate
+from memcalc.engine.result import Estimate
+from memcalc.errors import InputError
+from memcalc.specs.model import Axis
+from memcalc.specs.run import Run
+from memcalc.tape.span import sum_up
+from memcalc.tape.tape import Tape
+
+
+def head_alone(loss: str, sizes: tuple[int, int, int, int], *, frozen: bool = False) -> tuple[int, int, int, int]:
+    """Peak and rest of a head's forward, then peak and rest of its backward; sizes are batch, seq_len, hidden_size, vocab_size."""
+    batch, seq, hidden, vocab = sizes
+    settings = Settings("transformers", "sdpa", batch, seq, "bfloat16", loss=loss, trainable=(lambda _: False) if frozen else None)
+    tape = Tape()
+    ctx = Context(tape, settings)
+    width = Axis("hidden_size", hidden)
+    x = tape.input((ctx.batch, ctx.seq, width), "bfloat16", "x", requires_grad=True)
+    begin = len(tape.events)
+    y = ctx.run(Head(Linear("lm_head", width, Axis("vocab_size", vocab))), x, "lm_head")
+    forward = sum_up(tape.events[begin:])
+    begin = len(tape.events)
+    assert y.node is not None
+    tape.backward((y.node, y.index), [tape.new((), "float32", "gradient")])
+    backward = sum_up(tape.events[begin:])
+    return forward.peak, forward.net, forward.net + backward.peak, forward.net + backward.net
+
+
+@pytest.mark.accuracy
+@pytest.mark.parametrize(
+    ("sizes", "frozen", "traced"),
+    [((2, 513, 96, 2000), False, (8406320, 213004, 9853208, 580996)), ((1, 1025, 96, 2000), True, (8406320, 213004, 9370904, 196804))],
+)
+def test_chunks_agree_with_the_traced_function(sizes: tuple[int, int, int, int], frozen: bool, traced: tuple[int, ...]) -> None:
+    """TRL 1.10's, every allocation of its forward and backward counted; masks of a byte a token are left out."""
+    assert head_alone("chunked", sizes, frozen=frozen) == pytest.approx(traced, rel=2e-4)
+
+
+def test_liger_makes_gradients_in_forward() -> None:
+    """Kept from there: of the hidden states and of the weight; backward allocates nothing more."""
+    tokens, hidden, vocab = 1024, 96, 2000
+    _, kept, peak, rest = head_alone("fused_linear", (1, tokens, hidden, vocab))
+    assert kept == 2 * (tokens + vocab) * hidden + 4
+    assert rest == kept == pytest.approx(peak, abs=8)
+
+
+def test_liger_leaves_a_frozen_weight_alone() -> None:
+    """Adapters: the head's gradient is not made."""
+    assert head_alone("fused_linear", (1, 1024, 96, 2000), frozen=True)[1] == 2 * 1024 * 96 + 4
+
+
+def run(**keys: Any) -> Estimate:
+    """An answer for Llama 3.1 8B with adapters, checkpointed."""
+    return estimate(Run.model_validate({"model": "llama-3.1-8b", "seq_len": 8192, "recompute": "full", "lora": {"r": 16}, **keys}))
+
+
+def test_no_term_is_negative() -> None:
+    """Gradients that forward made are handed on under their own name."""
+    for loss in ("chunked", "fused_linear"):
+        for sharding in ({}, {"engine": "fsdp2", "dp": 4}, {"engine": "fsdp1", "dp": 4}, {"engine": "deepspeed", "zero": 2, "dp": 4}):
+            answer = run(loss=loss, sharding=sharding, lora=None)
+            assert min(t.bytes for i in answer.ranks[0].instants for t in i.terms) >= -8
+
+
+def test_each_loss_is_another_answer() -> None:
+    """Full logits of 128,256 words over 8192 tokens are 10 bytes each; the others hold a few hundred tokens' worth."""
+    peaks = {loss: run(loss=loss).instant("forward_peak").allocated_bytes for loss in ("cross_entropy", "chunked", "fused_linear")}
+    assert peaks["cross_entropy"] - peaks["chunked"] > 6 * 8192 * 128256
+    assert peaks["fused_linear"] < peaks["chunked"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"sharding": {"tp": 2}}, "loss: loss chunked takes the whole weight of the head"),
+        ({"sharding": {"engine": "deepspeed", "zero": 3, "dp": 2}}, "loss: loss chunked takes the head's weight past its module"),
+        ({"code": "megatron", "lora": None}, "loss: loss chunked replaces the head of transformers' models"),
+        ({"lora": {"target_modules": ["lm_head"]}}, "loss: loss chunked takes the head's weight as it is"),
+    ],
+)
+def test_what_a_loss_cannot_do_is_refused(keys: dict[str, Any], message: str) -> None:
+    """Rather than an answer with another loss."""
+    with pytest.raises(InputError) as raised:
+        run(loss="chunked", **keys)
+    assert str(raised.value).startswith(message)

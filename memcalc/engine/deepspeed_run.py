@@ -51,8 +51,12 @@ def settle(run: Run, *, hidden_size: int) -> Settled:
     assumptions = []
     if AUTO in str(run.sharding.deepspeed) or not isinstance(run.sharding.deepspeed, dict):
         assumptions.append(f'DeepSpeed "auto" as {"transformers.Trainer fills it in" if by_trainer else "DeepSpeed drops it"}')
-    ignored = tuple(f"deepspeed: {key}" for key in found.unused)
-    return Settled(adapted(run, found), with_offload(found, run), tuple(assumptions), ignored)
+    ignored = [f"deepspeed: {key}" for key in found.unused]
+    if found.optimizer not in (None, "adam", "adamw"):
+        ignored.append(f"deepspeed: optimizer.type {found.optimizer}; what steps is the run's own optimizer, {run.optimizer}")
+    if found.autotp_size > 1 and run.sharding.tp == 1:
+        ignored.append(f"deepspeed: tensor_parallel.autotp_size {found.autotp_size}; the run's own tp is 1")
+    return Settled(adapted(run, found), with_offload(found, run), tuple(assumptions), tuple(ignored))
 
 
 def uses_deepspeed(run: Run) -> bool:

@@ -76,3 +76,12 @@ def test_offload_of_the_run_counts_where_the_configuration_says_nothing_of_it() 
 
 def test_keys_that_are_not_understood_are_listed_as_ignored() -> None:
     assert settle(read_run("llama-7b", deepspeed=config(zenflow={})), hidden_size=4096).ignored == ("deepspeed: zenflow",)
+
+
+def test_what_steps_is_the_runs_optimizer() -> None:
+    found = settle(read_run("llama-7b", deepspeed=config(optimizer={"type": "Lion"}, tensor_parallel={"autotp_size": 2})), hidden_size=4096)
+    assert found.ignored == (
+        "deepspeed: optimizer.type lion; what steps is the run's own optimizer, adamw_torch",
+        "deepspeed: tensor_parallel.autotp_size 2; the run's own tp is 1",
+    )
+    assert settle(read_run("llama-7b", deepspeed=config(optimizer={"type": "AdamW"})), hidden_size=4096).ignored == ()

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from memcalc.components.head import Head
-from memcalc.components.linear import Linear
 from memcalc.components.mlp import GatedMLP
 from memcalc.components.moe import MoE, Router, SoftmaxRouter
 from memcalc.dataclass import dataclass
-from memcalc.specs.model import Component, Weight
+from memcalc.specs.model import Component
 
 
 @dataclass(frozen=True)
@@ -29,18 +26,8 @@ class BalancedRouter(SoftmaxRouter):
 
 
 @dataclass(frozen=True)
-class ExpertLinear(Linear):
-    """A linear layer of one expert among many. Expert parallelism, which takes whole experts, is written as a cut through each: the bytes are the same."""
-
-    def own_weights(self) -> Iterator[Weight]:
-        """As of any linear layer, cut once more."""
-        for weight in super().own_weights():
-            yield weight._replace(cuts=(*(("expert", axis) for _, axis in weight.cuts), *weight.cuts))
-
-
-@dataclass(frozen=True)
 class ModuleMoE(Component):
-    """Experts that are modules of their own (the code that comes with DeepSeek v1 and MiniCPM-MoE).
+    """Experts that are modules of their own, on every rank (the code that comes with DeepSeek v1 and MiniCPM-MoE).
 
     Attributes:
         gate: the router.

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memcalc.components.looped import ExpertLinear, ModuleMoE
+from memcalc.components.linear import Linear
+from memcalc.components.looped import ModuleMoE
 from memcalc.components.mlp import GatedMLP
 from memcalc.components.moe import CorrectedSoftmaxRouter, Experts, MoE, SoftmaxRouter, num_inactive
 from memcalc.specs.model import Axis, Component, Degrees
@@ -21,9 +22,9 @@ ROUTER = SoftmaxRouter("gate", HIDDEN, COUNT, 2)
 def modules(*, count: int = 8) -> tuple[GatedMLP, ...]:
     """Experts that are modules of their own."""
     one = GatedMLP(
-        gate=ExpertLinear("gate_proj", HIDDEN, WIDE, split="expert_column"),
-        up=ExpertLinear("up_proj", HIDDEN, WIDE, split="expert_column"),
-        down=ExpertLinear("down_proj", WIDE, HIDDEN, split="expert_row"),
+        gate=Linear("gate_proj", HIDDEN, WIDE, split="expert_column"),
+        up=Linear("up_proj", HIDDEN, WIDE, split="expert_column"),
+        down=Linear("down_proj", WIDE, HIDDEN, split="expert_row"),
     )
     return (one,) * count
 
@@ -33,7 +34,6 @@ EVERY_KIND: dict[str, Component] = {
     "transposed": Experts(COUNT, HIDDEN, WIDE, transposed=True),
     "in three tensors": Experts(COUNT, HIDDEN, WIDE, fused=False),
     "without gates": Experts(COUNT, HIDDEN, WIDE, gated=False),
-    "modules": ModuleMoE(ROUTER, modules()),
 }
 
 
@@ -59,7 +59,7 @@ def test_biases_of_a_row_parallel_projection_are_whole() -> None:
 
 
 def test_routers_and_shared_experts_are_on_every_rank() -> None:
-    shared = GatedMLP(ExpertLinear("gate_proj", HIDDEN, WIDE), ExpertLinear("up_proj", HIDDEN, WIDE), ExpertLinear("down_proj", WIDE, HIDDEN))
+    shared = GatedMLP(Linear("gate_proj", HIDDEN, WIDE), Linear("up_proj", HIDDEN, WIDE), Linear("down_proj", WIDE, HIDDEN))
     moe = MoE(ROUTER, Experts(COUNT, HIDDEN, WIDE), shared=shared)
     cut = {path for path, w in moe.weights() if w.is_expert}
     assert cut == {"experts/gate_up_proj", "experts/down_proj"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memcalc.code.context import Context, runs
 from memcalc.code.transformers.attention import eager, merge, repeat_kv
+from memcalc.code.transformers.expert_parallel import refuse_spread
 from memcalc.code.transformers.mask import mask_name
 from memcalc.code.transformers.project import head_shapes
 from memcalc.code.transformers.rotary_pairs import times
@@ -82,6 +83,7 @@ def attend(ctx: Context, m: Llama4Attention, query: Tensor, key: Tensor, value: 
 @runs(InputScaledMoE)
 def input_scaled_moe(ctx: Context, m: InputScaledMoE, x: Tensor) -> Tensor:
     """x (batch, seq, hidden) → the same: every token is repeated for every expert, scaled by its score (Llama4TextMoe.forward)."""
+    refuse_spread(ctx)
     assert m.shared is not None
     tokens, hidden, count = Axis("tokens", ctx.batch.size * ctx.seq.size), x.shape[-1], m.experts.count
     flat = F.view(x, (tokens, hidden))

@@ -10,9 +10,9 @@ from typing import Any
 
 from memcalc.code.context import Context, runs
 from memcalc.code.transformers import remote  # noqa: F401 (it registers a router)
-from memcalc.code.transformers.linear import linear
+from memcalc.code.transformers.expert_parallel import refuse_spread
 from memcalc.code.transformers.router import route
-from memcalc.components.looped import ExpertLinear, LoopedMoE, ModuleMoE
+from memcalc.components.looped import LoopedMoE, ModuleMoE
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
 from memcalc.tape.functional import routing
@@ -38,6 +38,7 @@ def looped_moe(ctx: Context, m: LoopedMoE, x: Tensor) -> Tensor:
 
     Selecting an expert's weights is a view; going back, each expert's gradient is put into zeros as large as all of them, which are summed.
     """
+    refuse_spread(ctx)
     tape, tokens, top_k, count = ctx.tape, Axis("tokens", ctx.batch.size * ctx.seq.size), m.gate.top_k, int(m.experts.count.size)
     flat = F.view(x, (tokens, x.shape[-1]))
     _logits, weights, indices, _loss = route(ctx, m.gate, flat)
@@ -65,6 +66,7 @@ def looped_moe(ctx: Context, m: LoopedMoE, x: Tensor) -> Tensor:
 @runs(ModuleMoE)
 def module_moe(ctx: Context, m: ModuleMoE, x: Tensor) -> Tensor:
     """x (batch, seq, hidden) → the same (DeepseekMoE.forward, of DeepSeek v1's own code)."""
+    refuse_spread(ctx)
     flat = F.view(x, (Axis("tokens", ctx.batch.size * ctx.seq.size), x.shape[-1]))
     weights, _indices, loss = route(ctx, m.gate, flat)[1:]
     if ctx.settings.training:
@@ -109,9 +111,3 @@ def sorted_experts(ctx: Context, m: ModuleMoE, x: Tensor, weights: Tensor) -> Te
         new((chosen, hidden), "int64", "where answers go")
     del order, of_tokens, mine, answer
     return out
-
-
-@runs(ExpertLinear)
-def expert_linear(ctx: Context, m: ExpertLinear, x: Tensor) -> Tensor:
-    """As any linear layer."""
-    return linear(ctx, m, x)

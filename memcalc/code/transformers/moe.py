@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from memcalc.code.context import Context, runs
 from memcalc.code.transformers import sparse_mixer  # noqa: F401 (it registers its router)
+from memcalc.code.transformers.expert_parallel import Exchange, is_spread
 from memcalc.code.transformers.router import route
 from memcalc.components.moe import Experts, MoE
-from memcalc.formulas.experts import rows as share_of
 from memcalc.tape import functional as F
 from memcalc.tape.functional import routing
 from memcalc.tape.functional.activations import apply_activation
@@ -28,7 +28,7 @@ def moe(ctx: Context, m: MoE, x: Tensor) -> Tensor:
     if m.into_latent is not None:
         flat = ctx.run(m.into_latent, flat)
     with ctx.inside("experts"):
-        out = ctx.left(grouped_experts(ctx, m.experts, ctx.entered(flat), weights, indices))
+        out = ctx.left(run_experts(ctx, m.experts, ctx.entered(flat), weights, indices))
     out = F.view(out if m.from_latent is None else ctx.run(m.from_latent, out), x.shape)
     del flat
     if m.shared is not None and shared is None:
@@ -38,23 +38,35 @@ def moe(ctx: Context, m: MoE, x: Tensor) -> Tensor:
     return out if shared is None else F.add(out, shared, "experts + shared")
 
 
-def grouped_experts(ctx: Context, m: Experts, x: Tensor, weights: Tensor, indices: Tensor) -> Tensor:
-    """x (tokens, hidden), weights and indices (tokens, top_k) → (tokens, hidden) in x's dtype.
+def run_experts(ctx: Context, m: Experts, x: Tensor, weights: Tensor, indices: Tensor) -> Tensor:
+    """x (tokens, hidden), weights and indices (tokens, top_k) → (tokens, hidden) in x's dtype, by this rank's experts or those of several."""
+    if not is_spread(ctx):
+        return grouped_experts(ctx, m, x, weights, indices)
+    exchange = Exchange(ctx, x, weights, indices)
+    rows = exchange.dispatch(x)
+    answers = grouped_experts(ctx, m, *rows, spread=True)
+    return exchange.combine(answers)
+
+
+def grouped_experts(ctx: Context, m: Experts, x: Tensor, weights: Tensor, indices: Tensor, *, spread: bool = False) -> Tensor:
+    """As `run_experts`, all by this rank's experts, one of which a row has where they are spread over ranks; then rows of others are masked.
 
     Held to the end beside what is saved: the sorted ids, and their count in another dtype on the way to the offsets.
     """
     tape, tokens, top_k = ctx.tape, x.shape[0], indices.shape[1]
-    rows = Axis("tokens * top_k", share_of(tokens.size * top_k.size, ctx.settings.received))
+    rows = Axis("tokens * top_k", tokens.size * top_k.size)
     ids, order = tape.new((rows,), "int64", "sorted expert ids"), tape.new((rows,), "int64", "order")
     selected = routing.index_rows(x, tape.new((rows,), "int64", "token of each row"), rows, "rows by expert")
     scores = routing.index_rows(F.view(weights, (rows,)), order, rows, "scores by expert")
     held = [tape.new((rows,), "int32", "expert ids to count"), tape.new((m.count,), "int32", "rows per expert")]
     offsets = tape.new((m.count,), "int32", "offsets")
+    mask = tape.new((rows, Axis("1", 1)), "bool", "rows of other ranks") if spread else None
     bias = bias_of_rows(ctx, m, ids, m.first)
-    out = added(project(ctx, m, selected, offsets, m.first), bias)
+    selected = selected if mask is None else routing.masked_fill_in_place(selected, mask)
+    out = masked(added(project(ctx, m, selected, offsets, m.first), bias), mask)
     out = gate(m, out)
     bias = bias_of_rows(ctx, m, ids, "down")
-    out = added(project(ctx, m, out, offsets, "down"), bias)
+    out = masked(added(project(ctx, m, out, offsets, "down"), bias), mask)
     weighted = F.mul(out, F.view(scores, (rows, Axis("1", 1))), "weighted rows")
     inverse = tape.new((rows,), "int64", "inverse order")
     tape.new((rows,), "int64", "positions")
@@ -84,6 +96,11 @@ def project(ctx: Context, m: Experts, x: Tensor, offsets: Tensor, which: str) ->
 def added(x: Tensor, bias: Tensor | None) -> Tensor:
     """The bias added in place, where there is one."""
     return x if bias is None else routing.add_in_place(x, bias)
+
+
+def masked(x: Tensor, mask: Tensor | None) -> Tensor:
+    """Zeros in the rows of other ranks, which the product left as they were."""
+    return x if mask is None else F.masked_fill(x, mask, "masked rows")
 
 
 def gate(m: Experts, both: Tensor) -> Tensor:

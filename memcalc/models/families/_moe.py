@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from memcalc.components import DecoderLayer, Embedding, GatedMLP, Linear, RMSNorm, Rotary
 from memcalc.components.layer import Norm
-from memcalc.components.looped import ExpertLinear, ModuleMoE, RemoteHead
+from memcalc.components.looped import ModuleMoE, RemoteHead
 from memcalc.components.moe import Experts, MoE, num_inactive
 from memcalc.models.config import Config
 from memcalc.models.families import _decoder as decoder
@@ -33,9 +33,9 @@ def experts(config: Config, hidden: Axis, intermediate: Axis, count: Axis) -> Ex
 def expert_modules(count: Axis, hidden: Axis, intermediate: Axis, activation: str) -> tuple[GatedMLP, ...]:
     """As many gated networks, modules of their own."""
     one = GatedMLP(
-        gate=ExpertLinear("gate_proj", hidden, intermediate, split="expert_column"),
-        up=ExpertLinear("up_proj", hidden, intermediate, split="expert_column"),
-        down=ExpertLinear("down_proj", intermediate, hidden, split="expert_row"),
+        gate=Linear("gate_proj", hidden, intermediate, split="expert_column"),
+        up=Linear("up_proj", hidden, intermediate, split="expert_column"),
+        down=Linear("down_proj", intermediate, hidden, split="expert_row"),
         activation=activation,
     )
     return (one,) * int(count.size)

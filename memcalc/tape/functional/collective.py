@@ -28,3 +28,11 @@ def all_gather_last(x: Tensor, axis: Axis) -> Tensor:
     part, dtype = x.shape, x.dtype
     x.tape.record(out, (x,), (), lambda wants, g: (g.tape.new(part, dtype, "part of gradient"),))
     return out
+
+
+def all_to_all(x: Tensor, rows: Axis, name: str) -> Tensor:
+    """Rows to other ranks for rows from them (``all_to_all_single``): a new tensor, and another one for the gradient."""
+    out = x.tape.new((rows, *x.shape[1:]), x.dtype, name)
+    back = x.shape
+    x.tape.record(out, (x,), (), lambda wants, g: (g.tape.new(back, g.dtype, f"gradient of {name}, sent back"),))
+    return out

@@ -81,6 +81,20 @@ def index_put(x: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     return out
 
 
+def place_rows(x: Tensor, order: Tensor, name: str) -> Tensor:
+    """``empty_like(x)[order] = x``: all rows, elsewhere. Saves the order; backward selects rows."""
+    out = like(x, name)
+    x.tape.record(out, (x,), (order,), lambda wants, g, order: (like(g, f"gradient of {name}"),))
+    return out
+
+
+def masked_fill_in_place(x: Tensor, mask: Tensor) -> Tensor:
+    """``x.masked_fill_(mask, 0)``: x's storage under a new node. Saves the mask; the gradient is masked into a new tensor."""
+    out = Tensor(x.tape, x.shape, x.dtype, x.storage)
+    x.tape.record(out, (x,), (mask,), lambda wants, g, mask: (like(g, "gradient of masked"),))
+    return out
+
+
 def with_loss(x: Tensor, loss: Tensor) -> Tensor:
     """x itself; going back, a loss of its own gets the gradient one (AddAuxiliaryLoss)."""
     out = Tensor(x.tape, x.shape, x.dtype, x.storage)

@@ -11,6 +11,7 @@ from memcalc.components.looped import BalancedRouter, ModuleMoE
 from memcalc.models.config import Config
 from memcalc.models.families import _decoder as decoder
 from memcalc.models.families import _moe as moe
+from memcalc.models.families import _remote as remote
 from memcalc.specs.model import Axis, ModelSpec
 
 MODEL_TYPES = ("deepseek",)
@@ -28,7 +29,8 @@ def spec(config: Config) -> ModelSpec:
         sparse=experts(config, sizes.hidden, activation) if sparse else None,
         dense=decoder.gated_mlp(sizes, activation),
     )
-    return moe.remote(config, sizes, layers, norm=norm, tied=config.bool("tie_word_embeddings", default=False), sparse=sparse)
+    whole = moe.remote(config, sizes, layers, norm=norm, tied=config.bool("tie_word_embeddings", default=False), sparse=sparse)
+    return remote.presumed(whole, "transformers' Llama code outside its experts")
 
 
 def sparse_layers(config: Config, num_layers: int) -> list[bool]:

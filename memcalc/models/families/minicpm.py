@@ -12,6 +12,7 @@ from memcalc.components.moe import SoftmaxRouter
 from memcalc.models.config import Config
 from memcalc.models.families import _decoder as decoder
 from memcalc.models.families import _moe as moe
+from memcalc.models.families import _remote as remote
 from memcalc.specs.model import Block, ModelSpec
 
 MODEL_TYPES = ("minicpm",)
@@ -36,6 +37,7 @@ def spec(config: Config) -> ModelSpec:
         scaled=True,
     )
     layers = (Block("layers", layer, sizes.num_layers),)
-    return moe.remote(
+    whole = moe.remote(
         config, sizes, layers, norm=norm, rotary=rotary, tied=config.bool("tie_word_embeddings", default=True), sparse=sparse is not None, scaled=True
     )
+    return remote.presumed(whole, "transformers' Llama code with rotary positions in fp32")

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from memcalc.cli.shell.command import Command, Given, Option
 from memcalc.cli.shell.errors import DOES_NOT_FIT, FITS
+from memcalc.cli.shell.files import EXPLAIN_INPUTS, FROM, Asked, asked
 from memcalc.cli.shell.output import OUT_FILE, QUIET, Sink, format_option, sink
-from memcalc.cli.shell.runs import MODEL, run_of, run_options
+from memcalc.cli.shell.runs import MODEL, run_options
 from memcalc.engine.result import Estimate
 from memcalc.units import parse_bytes
+
+if TYPE_CHECKING:
+    from memcalc.report.inputs import Input
 
 LIMIT = Option("limit", "exit 1 when the most loaded card needs more than this (75GiB, 80GB)", metavar="SIZE", group="Verdict")
 MARGIN = Option(
@@ -23,11 +29,13 @@ def options() -> tuple[Option, ...]:
     """Flags of this command."""
     return (
         *run_options(),
+        FROM,
         LIMIT,
         MARGIN,
         format_option("table", "json", "markdown", "csv"),
         Option("explain", "add each term's formula with its numbers put in, and its source"),
         Option("ranks", "every kind of rank, not only the most loaded"),
+        EXPLAIN_INPUTS,
         OUT_FILE,
         QUIET,
     )
@@ -58,10 +66,11 @@ def run(given: Given) -> int:
     """Do it."""
     from memcalc.engine.estimate import estimate
 
-    asked = run_of(given, model=given.arguments[0] if given.arguments else None)
-    answer = judged(estimate(asked), given)
+    question = asked(given, given.arguments)
+    answer = judged(question.noted(estimate(question.run)), given)
     out = sink(given)
-    out.write(written(answer, out, explain=given.on("explain"), ranks=given.on("ranks")))
+    text = written(answer, out, explain=given.on("explain"), ranks=given.on("ranks"))
+    out.write(with_inputs(text, question, out) if given.on("explain-inputs") else text)
     return status(answer, given)
 
 
@@ -86,10 +95,28 @@ def written(answer: Estimate, out: Sink, *, explain: bool, ranks: bool) -> str:
     return last_line(answer, style) if out.quiet else text(answer, style, explain=explain, ranks=ranks)
 
 
+def with_inputs(text: str, question: Asked, out: Sink) -> str:
+    """An answer with where each key of the run comes from."""
+    from memcalc.report import inputs
+
+    return inputs.added(text, inputs_of(question), format_name=out.format)
+
+
+def inputs_of(question: Asked) -> tuple[Input, ...]:
+    """Where each key of a run comes from."""
+    from memcalc.report.inputs import rows_of
+
+    return rows_of(question.run, question.imported.origins if question.imported else (), question.flags)
+
+
 COMMAND = Command(
     run,
     "What a job needs, on every rank, at every instant of its step.",
-    (MODEL,),
+    (MODEL._replace(many=True),),
     options,
-    example=("memcalc estimate llama-7b --tp 2 --zero 2 --gpus 4 --gpu a100-80g", "memcalc estimate --config run.yaml --format json"),
+    example=(
+        "memcalc estimate llama-7b --tp 2 --zero 2 --gpus 4 --gpu a100-80g",
+        "memcalc estimate --config run.yaml --format json",
+        "memcalc estimate llama-3-8b --from ds_config.json --from accelerate.yaml --gpus 8",
+    ),
 )

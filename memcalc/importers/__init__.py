@@ -1,0 +1,148 @@
+"""Files and commands that people have, as part of a Run: one file per format in `memcalc.importers.formats`, found by discovery.
+
+    facts = gather(files=["ds.json", "accelerate.yaml"], command=["torchrun", …])
+    found = imported(facts)
+    run = merged([found.layer, flag_layer(flags)])
+
+Precedence: flag > command > trainer file > adapter > accelerate file > DeepSpeed file > framework default.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from memcalc.importers.facts import Facts
+from memcalc.importers.format import Format, finish, formats, load, read_into, recognised
+from memcalc.importers.links import follow
+from memcalc.importers.references import resolved
+from memcalc.importers.settle import settle
+from memcalc.importers.source import Source, parse_source, read_source
+from memcalc.specs.fields import Leaf, find, run_keys
+from memcalc.specs.read import Layer
+
+
+class Origin(NamedTuple):
+    """Where a key of the run comes from.
+
+    Attributes:
+        key: dotted.
+        value: as the run gets it.
+        where: file and line, an argument, or what it follows from.
+        is_default: nobody wrote it.
+    """
+
+    key: str
+    value: Any
+    where: str
+    is_default: bool
+
+
+class Imported(NamedTuple):
+    """What files and a command say.
+
+    Attributes:
+        layer: for `memcalc.specs.read.merged`.
+        origins: of each key of it.
+        unused: keys that bear on memory and could not be used, with their place.
+        assumed: framework defaults, with the version they hold for.
+        files: what was read, and as what.
+    """
+
+    layer: Layer
+    origins: tuple[Origin, ...]
+    unused: tuple[str, ...]
+    assumed: tuple[str, ...]
+    files: tuple[tuple[str, str], ...]
+
+
+def import_files(paths: Sequence[str], *, command: Sequence[str] = (), env: Mapping[str, str] | None = None) -> Imported:
+    """Several files, and a command, as one.
+
+    Args:
+        paths: files of any known format.
+        command: argv of a launch, environment variables in front allowed.
+        env: what ``${oc.env:…}`` may see.
+
+    Raises:
+        InputError: a file that cannot be read, is of no known format, or names another that is not there.
+    """
+    facts = Facts()
+    facts.env = dict(env or {})
+    sources = [(source, recognised(source)) for source in map(read_source, paths)]
+    if command:
+        from memcalc.importers.commands import read_command
+
+        read_command(facts, command)
+    return finished(facts, sources)
+
+
+def import_text(text: str, *, name: str = "text") -> Imported:
+    """One file from its text."""
+    source = parse_source(text, name=name)
+    return finished(Facts(), [(source, recognised(source))])
+
+
+def finished(facts: Facts, sources: Sequence[tuple[Source, Format]]) -> Imported:
+    """Facts with what these files say, and what those say that they name."""
+    given = {os.path.basename(source.name): source.name for source, _ in sources}  # noqa: PTH119
+    for source, format_ in sources:
+        _read(facts, source, format_)
+    for source, format_, rank in follow(facts, given):
+        _read(facts, source, format_, rank=rank)
+    finish(facts)
+    settle(facts)
+    return imported(facts)
+
+
+def _read(facts: Facts, source: Source, format_: Format, *, rank: float | None = None) -> None:
+    source, unresolved = resolved(source, facts.env)
+    read_into(facts, source, format_, rank=rank)
+    quiet = format_.ignored
+    for place, text in unresolved:
+        key = ".".join(place)
+        if key in format_.keys or not any(key == name for name in quiet):
+            facts.unused.append(f"{source.at(place)}: {key} {text[:60]!r} cannot be resolved from what is given")
+
+
+def imported(facts: Facts) -> Imported:
+    """Settled facts as a layer of a run; what a run has no key for is listed as not used."""
+    data: dict[str, Any] = {}
+    places: dict[tuple[str, ...], str] = {}
+    origins: list[Origin] = []
+    unused = list(facts.unused)
+    for name in sorted(facts.found):
+        fact = facts.found[name]
+        if name.startswith("~"):
+            continue
+        place = _place(name)
+        node = find(place)
+        if not isinstance(node, Leaf) or node.path != place:
+            if not fact.is_default:
+                unused.append(f"{fact.where}: {name} {fact.value}: a run has no such key yet")
+            continue
+        inner = data
+        for part in place[:-1]:
+            inner = inner.setdefault(part, {})
+        inner[place[-1]] = fact.value
+        places[place] = fact.where
+        origins.append(Origin(name, fact.value, fact.where, fact.is_default))
+    assumed = [f"{origin.key} {_shown(origin.value)}: {origin.where}" for origin in origins if origin.is_default]
+    return Imported(Layer(data, {}, places), tuple(origins), tuple(dict.fromkeys(unused)), (*facts.assumed, *assumed), tuple(facts.files))
+
+
+def _place(name: str) -> tuple[str, ...]:
+    """Where a run has a key; what a serving engine calls by a name of its own may stand under that name elsewhere."""
+    place = tuple(name.split("."))
+    if place[0] != "serving" or isinstance(find(place), Leaf):
+        return place
+    others = [leaf.path for leaf in run_keys().leaves() if leaf.path[-1] == place[-1]]
+    return others[0] if len(others) == 1 else place
+
+
+def _shown(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+__all__ = ["Imported", "Origin", "finished", "formats", "import_files", "import_text", "imported", "load", "read_source", "recognised"]

@@ -1,0 +1,61 @@
+"""Keys of adapters and of quantised weights, as PEFT, TRL and the front-ends name them."""
+
+from __future__ import annotations
+
+from memcalc.importers.facts import Entry, Facts, Rule
+from memcalc.importers.rules import switch, unless, when, whole_number
+
+
+def targets(facts: Facts, entry: Entry) -> None:
+    """Names, a regular expression, or all-linear."""
+    value = entry.value
+    if isinstance(value, list) and len(value) == 1 and str(value[0]) in ("all-linear", "all", "all_linear"):
+        value = "all-linear"
+    facts.put("lora.target_modules", value, entry.where)
+
+
+def all_linear(facts: Facts, entry: Entry) -> None:
+    """axolotl's switch for every linear layer."""
+    if entry.is_on:
+        facts.put("lora.target_modules", "all-linear", entry.where)
+
+
+def four(facts: Facts, entry: Entry) -> None:
+    """``load_in_4bit``."""
+    if entry.is_on:
+        facts.put("~bits", 4, entry.where)
+
+
+def eight(facts: Facts, entry: Entry) -> None:
+    """``load_in_8bit``."""
+    if entry.is_on:
+        facts.put("~bits", 8, entry.where)
+
+
+def modules(*names: str) -> dict[str, Rule]:
+    """The keys of LoRA under these names."""
+    r, target, dropout, save = names
+    return {
+        r: whole_number("lora.r"),
+        target: targets,
+        dropout: "lora.dropout",
+        save: unless(why="whole copies of these modules are trained beside the adapters, and are not counted"),
+    }
+
+
+KEYS: dict[str, Rule] = {
+    **modules("lora_r", "lora_target_modules", "lora_dropout", "lora_modules_to_save"),
+    "use_peft": switch("~lora"),
+    "load_in_4bit": four,
+    "load_in_8bit": eight,
+    "bnb_4bit_quant_type": "~quant_type",
+    "use_bnb_nested_quant": switch("~double_quant"),
+    "bnb_4bit_use_double_quant": switch("~double_quant"),
+    "use_dora": when("", None, then="its magnitudes and the merged weight of its forward are not counted"),
+    "lora_target_parameters": unless(),
+}
+
+
+IGNORED = ("lora_alpha", "lora_bias", "use_rslora", "lora_task_type", "bnb_4bit_compute_dtype", "bnb_4bit_quant_storage")
+
+__all__ = ["IGNORED", "KEYS", "all_linear", "eight", "four", "modules", "targets"]

@@ -1,0 +1,155 @@
+"""axolotl's YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from memcalc.errors import InputError
+from memcalc.importers import adapters, fsdp, training_arguments
+from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
+from memcalc.importers.format import Format
+from memcalc.importers.rules import attention, names, switch, unless, when, whole_number
+
+VERSION = "axolotl 0.13"
+
+
+def recognise(keys: Mapping[str, Any]) -> bool:
+    """By ``base_model`` beside its other keys."""
+    return "base_model" in keys and any(key in keys for key in ("micro_batch_size", "datasets", "sequence_len", "adapter", "load_in_4bit"))
+
+
+def _adapter(facts: Facts, entry: Entry) -> None:
+    if entry.word not in ("lora", "qlora"):
+        raise InputError(f"adapter is {entry.value!r}; lora and qlora are counted", where=entry.where)
+    facts.put("~lora", value=True, where=entry.where)
+    if entry.word == "qlora":
+        facts.put("~bits", 4, entry.where)
+
+
+def _checkpointing(facts: Facts, entry: Entry) -> None:
+    offloaded = entry.word in ("offload", "offload_disk")
+    facts.put("recompute", "full" if offloaded or entry.is_on else "none", entry.where)
+    if offloaded:
+        facts.put("offload.activations", "cpu", entry.where)
+
+
+def _plugins(facts: Facts, entry: Entry) -> None:
+    for plugin in entry.value if isinstance(entry.value, list) else [entry.value]:
+        if "cut_cross_entropy" in str(plugin) or "liger" in str(plugin).lower():
+            facts.put("loss", "fused_linear", entry.where)
+        else:
+            facts.leave(entry._replace(value=plugin))
+
+
+def _flash(facts: Facts, entry: Entry) -> None:
+    if entry.is_on:
+        facts.put("attention", "flash_attention_2", entry.where)
+
+
+KEYS: dict[str, Rule] = {
+    **adapters.KEYS,
+    "base_model": "model",
+    "sequence_len": whole_number("seq_len"),
+    "micro_batch_size": whole_number("micro_batch"),
+    "gradient_accumulation_steps": whole_number("grad_accum"),
+    "batch_size": whole_number("~global_batch"),
+    "adapter": _adapter,
+    "lora_target_linear": adapters.all_linear,
+    "peft_use_dora": when("", None),
+    "optimizer": training_arguments.optimizer,
+    "bf16": training_arguments.mixed("bf16"),
+    "fp16": training_arguments.mixed("fp16"),
+    "bfloat16": switch("~load_dtype", "bfloat16", None),
+    "float16": switch("~load_dtype", "float16", None),
+    "torch_dtype": training_arguments.load_dtype,
+    "gradient_checkpointing": _checkpointing,
+    "activation_offloading": switch("offload.activations", "cpu", None),
+    "layer_offloading": when("", None, then="frozen layers wait on the host"),
+    "attn_implementation": attention,
+    "flash_attention": _flash,
+    "sdp_attention": switch("attention", "sdpa", None),
+    "eager_attention": switch("attention", "eager", None),
+    "xformers_attention": when("", None),
+    "deepspeed": training_arguments.KEYS["deepspeed"],
+    "fsdp": fsdp.words,
+    "fsdp_version": fsdp.version,
+    **fsdp.keys_below("fsdp_config."),
+    "dp_shard_size": whole_number("~dp_shard"),
+    "dp_replicate_size": whole_number("~dp_replicate"),
+    "tensor_parallel_size": whole_number("sharding.tp"),
+    "context_parallel_size": whole_number("sharding.cp"),
+    "sequence_parallel_degree": whole_number("sharding.cp"),
+    "expert_parallel_size": whole_number("sharding.ep"),
+    "plugins": _plugins,
+    "liger_*": unless("false", why="fused kernels keep fewer tensors"),
+    "chunked_cross_entropy": switch("loss", "chunked", None),
+    "tiled_mlp": when("", None),
+    "embeddings_skip_upcast": unless("true", "false"),
+    "rl": lambda facts, entry: facts.put("task", entry.word, entry.where),
+    "trl*": unless(),
+    "vllm*": unless(),
+    "relora*": unless("false", 0),
+    "unfrozen_parameters": unless(why="all weights are counted as trained"),
+    "gptq": when("quantization", "gptq"),
+    "torch_compile": unless("false", "auto"),
+    "neftune_noise_alpha": unless(0),
+    "use_ray": unless("false"),
+    "lora_mlp_kernel": when("", None, then="kernels that keep fewer tensors than PEFT's modules"),
+    "lora_qkv_kernel": when("", None, then="kernels that keep fewer tensors than PEFT's modules"),
+    "lora_o_kernel": when("", None, then="kernels that keep fewer tensors than PEFT's modules"),
+    "reward_model": switch("~reward"),
+    "quantize_moe_experts": when("", None),
+}
+
+
+def finish(facts: Facts) -> None:
+    """FSDP by its version, bf16 where the card has it, twice quantised 4-bit weights."""
+    if "~fsdp_version" in facts.found or any(name in facts.found for name in ("~dp_shard", "sharding.reshard_after_forward")):
+        facts.put("~fsdp", value=True, where=facts.where("~fsdp_version", "~dp_shard", "sharding.reshard_after_forward"))
+    fsdp.finish(facts, default_version=1, framework=VERSION)
+    shard, replicate = facts.get("~dp_shard"), facts.get("~dp_replicate", 1)
+    if shard:
+        total = shard * max(replicate, 1) * facts.get("sharding.tp", 1) * facts.get("sharding.cp", 1)
+        facts.default("~world", total, f"{VERSION}: the product of its degrees")
+    facts.default("~load_dtype", "bfloat16", VERSION)
+    facts.default("~mixed_precision", "bf16", VERSION)
+    facts.default("~double_quant", value=True, framework=VERSION)
+    if facts.get("~engine") is None and facts.get("~lora") is None and facts.get("~mixed_precision") == "bf16":
+        facts.put("~load_dtype", "bfloat16", VERSION)
+
+
+FORMAT = Format(
+    name="axolotl",
+    title="axolotl YAML",
+    version=VERSION,
+    rank=TRAINER,
+    recognise=recognise,
+    keys=KEYS,
+    ignored=(
+        *adapters.IGNORED,
+        *fsdp.ignored_below("fsdp_config."),
+        *names(
+            "model_type tokenizer* strict datasets* test_datasets* dataset_* val_set_size output_dir chat_template* *sample_packing* wandb_* mlflow_* "
+            "num_epochs max_steps lr_scheduler* learning_rate train_on_inputs group_by_length tf32 logging_steps warmup_* evals_per_epoch eval_* "
+            "saves_per_epoch save_* weight_decay special_tokens* resume_from_checkpoint auto_resume_* gradient_checkpointing_kwargs* lora_model_dir "
+            "trust_remote_code early_stopping_patience local_rank debug seed hub_* push_* base_model_config base_model_ignore_patterns revision* "
+            "pad_to_sequence_len adam_* max_grad_norm loss_watchdog_* is_*_derived_model tokens shuffle_* ddp_* dataloader_* excess_length_strategy "
+            "lora_fan_in_fan_out flash_attn_* use_tensorboard remove_unused_columns processor_type skip_prepare_dataset image_size cosine_* "
+            "include_tokens* heads_k_stride ring_attn_func bnb_config_kwargs* added_tokens_overrides* roles* field_* message_* type deepspeed_* "
+            "experimental_* cls_*"
+        ),
+    ),
+    defaults={
+        "micro_batch": 1,
+        "grad_accum": 1,
+        "optimizer": "adamw_torch_fused",
+        "seq_len": 512,
+        "recompute": "none",
+        "lora.r": 8,
+        "lora.target_modules": "all-linear",
+    },
+    finish=finish,
+    order=30,
+    notes="`bf16: auto` counts as bf16. Cards come from the launcher, or are the product of its degrees.",
+)

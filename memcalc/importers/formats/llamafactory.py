@@ -1,0 +1,160 @@
+"""LLaMA-Factory's YAML and arguments, the Megatron keys of its mcore_adapter among them; its v1 schema, too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from memcalc.errors import InputError
+from memcalc.importers import adapters, training_arguments
+from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
+from memcalc.importers.format import Format
+from memcalc.importers.formats import megatron
+from memcalc.importers.rules import attention, names, switch, unless, when, whole_number
+
+VERSION = "LLaMA-Factory 0.9.6"
+MEGATRON = ("pipeline_model_parallel_size", "expert_model_parallel_size", "use_distributed_optimizer", "virtual_pipeline_model_parallel_size", "use_mca")
+
+
+def recognise(keys: Mapping[str, Any]) -> bool:
+    """By ``stage`` and ``finetuning_type``; v1 by its data and ``dist_config``."""
+    return (
+        ("stage" in keys and ("finetuning_type" in keys or "cutoff_len" in keys or "template" in keys))
+        or ("finetuning_type" in keys)
+        or ("train_dataset" in keys and ("dist_config" in keys or "cutoff_len" in keys))
+    )
+
+
+def _stage(facts: Facts, entry: Entry) -> None:
+    if entry.word in ("sft", "pt"):
+        facts.put("task", "train", entry.where)
+    elif entry.word in ("dpo", "ppo", "kto", "rm"):
+        facts.put("task", entry.word, entry.where)
+    else:
+        raise InputError(f"stage is {entry.value!r}; accepted: pt, sft, rm, ppo, dpo, kto", where=entry.where)
+
+
+def _tuning(facts: Facts, entry: Entry) -> None:
+    if entry.word not in ("lora", "full", "freeze", "oft"):
+        raise InputError(f"finetuning_type is {entry.value!r}; accepted: lora, full, freeze, oft", where=entry.where)
+    if entry.word in ("freeze", "oft"):
+        raise InputError(f"finetuning_type {entry.word} is not counted; lora and full are", where=entry.where)
+    facts.put("~lora", entry.word == "lora", entry.where)
+
+
+def _checkpointing_off(facts: Facts, entry: Entry) -> None:
+    facts.put("recompute", "none" if entry.is_on else "full", entry.where)
+
+
+def _dist(facts: Facts, entry: Entry) -> None:
+    if entry.word in ("fsdp", "fsdp2"):
+        facts.put("~fsdp", value=True, where=entry.where)
+        facts.put("~fsdp_version", 2, entry.where)
+    elif entry.word == "deepspeed":
+        facts.put("~engine", "deepspeed", entry.where)
+    else:
+        facts.leave(entry)
+
+
+def _optimizer(name: str) -> Rule:
+    def write(facts: Facts, entry: Entry) -> None:
+        if entry.is_on:
+            facts.put("optimizer", name, entry.where)
+
+    return write
+
+
+KEYS: dict[str, Rule] = {
+    **{key: rule for key, rule in megatron.KEYS.items() if key in megatron.SHARED},
+    **training_arguments.KEYS,
+    **adapters.KEYS,
+    "model": "model",
+    "model_name_or_path": "model",
+    "stage": _stage,
+    "finetuning_type": _tuning,
+    **adapters.modules("lora_rank", "lora_target", "lora_dropout", "additional_target"),
+    "train_dataset": lambda facts, entry: facts.put("~v1", value=True, where=entry.where),
+    "cutoff_len": whole_number("seq_len"),
+    "micro_batch_size": whole_number("micro_batch"),
+    "global_batch_size": whole_number("~global_batch"),
+    "quantization_bit": whole_number("~bits"),
+    "quantization_type": "~quant_type",
+    "quantization_method": unless("bnb", "bitsandbytes", why="bitsandbytes is counted"),
+    "double_quantization": switch("~double_quant"),
+    "flash_attn": attention,
+    "enable_liger_kernel": when("loss", "fused_linear", then="its fused loss is counted, its fused norms and feed-forward are not"),
+    "disable_gradient_checkpointing": _checkpointing_off,
+    "pure_bf16": switch("~pure_bf16"),
+    "upcast_layernorm": when("", None, then="norms are held in fp32: small"),
+    "use_unsloth": when("", None, then="unsloth's own kernels"),
+    "use_unsloth_gc": when("", None, then="checkpoints wait on the host"),
+    "use_muon": _optimizer("muon"),
+    "use_galore": _optimizer("galore_adamw"),
+    "use_apollo": _optimizer("apollo_adamw"),
+    "use_badam": when("", None),
+    "use_adam_mini": when("", None),
+    "freeze_vision_tower": switch("~frozen_vision"),
+    "ref_model_quantization_bit": unless(),
+    "pref_loss": unless("sigmoid", "hinge", "ipo", why="a loss without a reference model"),
+    "dist_config.name": _dist,
+    "dist_config.*": unless(),
+    "kernel_config.*": unless("auto"),
+    "quant_config*": unless(),
+}
+
+
+def finish(facts: Facts) -> None:
+    """What follows from its upcast rule: trained weights in fp32 over a model loaded in the compute dtype, unless ZeRO-3, FSDP or pure_bf16."""
+    mixed = str(facts.get("~mixed_precision", "no"))
+    if "~megatron_keys" in facts.found:
+        if mixed != "no":
+            facts.put("dtype", mixed, facts.where("~mixed_precision"))
+        megatron.finish(facts)
+    training_arguments.finish(facts)
+    if "~v1" in facts.found and not facts.get("~peft", False):
+        facts.put("~lora", value=False, where=facts.where("~v1"))
+        if facts.found["~mixed_precision"].is_default:
+            mixed = "bf16"
+            facts.put("~mixed_precision", "bf16", f"default of {VERSION}, v1")
+    if facts.get("~pure_bf16", False):
+        facts.put("~load_dtype", "bfloat16", facts.where("~pure_bf16"))
+    elif mixed != "no":
+        facts.default("~load_dtype", mixed, f"{VERSION}: the compute dtype")
+        facts.put("~upcast", value=True, where=f"{VERSION} holds trained weights in fp32")
+    facts.default("~quant_type", "nf4", VERSION)
+    facts.default("~double_quant", value=True, framework=VERSION)
+
+
+FORMAT = Format(
+    name="llamafactory",
+    title="LLaMA-Factory YAML",
+    version=VERSION,
+    rank=TRAINER,
+    recognise=recognise,
+    keys=KEYS,
+    ignored=(
+        *training_arguments.IGNORED,
+        *adapters.IGNORED,
+        *names(
+            "template max_samples plot_loss val_size max_new_tokens pref_beta sample_backend init_config* lora_alpha packing neat_packing "
+            "train_on_prompt mask_history shift_attn neft_alpha freeze_multi_modal_projector freeze_language_model top_p temperature ref_model "
+            "reward_model adapter_name_or_path create_new_adapter infer_backend media_dir image_max_pixels video_max_pixels enable_thinking "
+            "rope_scaling eval_dataset model_class model_name tokenized_path print_param_status resize_vocab kernel_config quantization_device_map "
+            "bias_activation_fusion apply_rope_fusion overlap_* moe_grouped_gemm galore_* apollo_* badam_* ignore_pad_token_for_loss"
+        ),
+    ),
+    defaults={
+        "micro_batch": 8,
+        "grad_accum": 1,
+        "optimizer": "adamw_torch_fused",
+        "seq_len": 2048,
+        "recompute": "full",
+        "~lora": True,
+        "lora.r": 8,
+        "lora.target_modules": "all-linear",
+        "~mixed_precision": "no",
+    },
+    finish=finish,
+    order=30,
+    notes="Checkpoints unless `disable_gradient_checkpointing`; trained weights are held in fp32 unless `pure_bf16`; 4-bit weights are quantised twice.",
+)

@@ -1,0 +1,123 @@
+"""NeMo-RL's YAML (DTensor or Megatron workers), and NeMo Automodel's."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from memcalc.errors import InputError
+from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
+from memcalc.importers.format import Format
+from memcalc.importers.rules import names, switch, unless, whole_number
+
+VERSION = "NeMo-RL 0.5"
+
+
+def recognise(keys: Mapping[str, Any]) -> bool:
+    """By ``policy`` beside an algorithm; Automodel by ``_target_`` in its model."""
+    model = keys.get("model")
+    automodel = isinstance(model, Mapping) and "_target_" in model and ("distributed" in keys or "step_scheduler" in keys)
+    return ("policy" in keys and any(key in keys for key in ("grpo", "generation", "dpo", "sft", "loss_fn", "cluster"))) or automodel
+
+
+def _below(section: str) -> dict[str, Rule]:
+    degrees = (
+        {"tensor": "tp", "context": "cp"}
+        if section == "dtensor"
+        else {"tensor_model": "tp", "pipeline_model": "pp", "context": "cp", "expert_model": "ep", "expert_tensor": "etp"}
+    )
+    place = f"policy.{section}_cfg."
+    return {
+        f"{place}enabled": switch(f"~{section}"),
+        f"{place}activation_checkpointing": switch(f"~{section}.recompute"),
+        f"{place}sequence_parallel": switch(f"~{section}.sp"),
+        **{f"{place}{name}_parallel_size": whole_number(f"~{section}.{short}") for name, short in degrees.items()},
+    }
+
+
+def _algorithm(name: str) -> Rule:
+    return lambda facts, entry: facts.put("task", name, entry.where)
+
+
+def _adapters(facts: Facts, entry: Entry) -> None:
+    facts.put("~lora", value=True, where=entry.where)
+    facts.put("lora.r", entry.number, entry.where)
+
+
+KEYS: dict[str, Rule] = {
+    "policy.model_name": "model",
+    "policy.train_micro_batch_size": whole_number("micro_batch"),
+    "policy.train_global_batch_size": whole_number("~global_batch"),
+    "policy.max_total_sequence_length": whole_number("seq_len"),
+    "policy.precision": "~load_dtype",
+    **_below("dtensor"),
+    **_below("megatron"),
+    "policy.dtensor_cfg.cpu_offload": switch("offload.params", "cpu", None),
+    "policy.dtensor_cfg.lora_cfg.enabled": switch("~lora"),
+    "policy.dtensor_cfg.lora_cfg.dim": whole_number("lora.r"),
+    "policy.dtensor_cfg.lora_cfg.match_all_linear": switch("lora.target_modules", "all-linear", None),
+    "policy.megatron_cfg.peft.enabled": switch("~megatron.lora"),
+    "policy.generation.vllm_cfg.gpu_memory_utilization": lambda facts, entry: facts.put("rollout.gpu_memory_utilization", entry.value, entry.where),
+    "policy.generation.vllm_cfg.tensor_parallel_size": lambda facts, entry: facts.put("rollout.tensor_model_parallel_size", entry.value, entry.where),
+    "policy.generation.vllm_cfg.max_model_len": lambda facts, entry: facts.put("rollout.max_model_len", entry.value, entry.where),
+    "grpo.num_generations_per_prompt": _algorithm("grpo"),
+    "dpo.max_num_epochs": _algorithm("dpo"),
+    "cluster.gpus_per_node": whole_number("~gpus_per_node"),
+    "cluster.num_nodes": whole_number("~nodes"),
+    "model.pretrained_model_name_or_path": "model",
+    "model.torch_dtype": "~load_dtype",
+    "distributed.strategy": lambda facts, entry: facts.put("~strategy", entry.word, entry.where),
+    "distributed.tp_size": whole_number("sharding.tp"),
+    "distributed.cp_size": whole_number("sharding.cp"),
+    "distributed.sequence_parallel": "sharding.sp",
+    "distributed.activation_checkpointing": switch("recompute", "full", "none"),
+    "step_scheduler.local_batch_size": whole_number("micro_batch"),
+    "step_scheduler.global_batch_size": whole_number("~global_batch"),
+    "packed_sequence.packed_sequence_size": lambda facts, entry: facts.put("seq_len", entry.number, entry.where) if entry.number > 0 else None,
+    "peft.dim": _adapters,
+    "quantization.load_in_4bit": switch("~bits", 4, None),
+    "fp8.enabled": unless("false"),
+}
+
+
+def finish(facts: Facts) -> None:
+    """Which workers train, and in what they hold weights: fp32, computing in the precision of the file."""
+    megatron = facts.get("~megatron", False)
+    section = "megatron" if megatron else "dtensor"
+    if megatron and facts.get("~dtensor", False):
+        raise InputError("enables megatron_cfg and dtensor_cfg; one of them trains", where=facts.where("~megatron"))
+    for degree in ("tp", "pp", "cp", "ep", "etp", "sp"):
+        if f"~{section}.{degree}" in facts.found:
+            facts.put(f"sharding.{degree}", facts.get(f"~{section}.{degree}"), facts.where(f"~{section}.{degree}"))
+    if facts.get(f"~{section}.recompute", False):
+        facts.put("recompute", "full", facts.where(f"~{section}.recompute"))
+    low = facts.get("~load_dtype", "bfloat16")
+    if megatron:
+        facts.put("code", "megatron", facts.where("~megatron"))
+        facts.put("~engine", "megatron", facts.where("~megatron"))
+        facts.put("dtype", low, facts.where("~load_dtype"))
+        facts.default("sharding.use_distributed_optimizer", value=True, framework=VERSION)
+    else:
+        facts.default("~engine", "fsdp2", VERSION)
+        if "~dtensor" in facts.found:
+            facts.put("dtype", "float32", f"{VERSION} holds weights in fp32")
+            facts.put("autocast", low, facts.where("~load_dtype"))
+    facts.default("optimizer", "adamw_torch", VERSION)
+
+
+FORMAT = Format(
+    name="nemo_rl",
+    title="NeMo-RL and NeMo Automodel YAML",
+    version=VERSION,
+    rank=TRAINER,
+    recognise=recognise,
+    keys=KEYS,
+    ignored=names(
+        "policy.* grpo.* dpo.* sft.* loss_fn.* checkpoint* data.* data env.* logger.* cluster.* reward_penalties.* defaults recipe model.* "
+        "distributed.* step_scheduler.* dataset.* validation_dataset* dataloader.* validation_dataloader* optimizer.* lr_scheduler.* rng.* dist_env.* "
+        "loss_fn wandb.* peft.* packed_sequence.* env teacher.* ci.* clip_grad_norm.* data_plane.* compile.*"
+    ),
+    defaults={"micro_batch": 1},
+    finish=finish,
+    order=13,
+)  # fmt: skip

@@ -1,0 +1,124 @@
+"""OpenRLHF's flags, dotted (since April 2026) and plain; also as YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
+from memcalc.importers.format import Format
+from memcalc.importers.rules import attention, names, switch, unless, when, whole_number
+
+VERSION = "OpenRLHF 0.10"
+
+
+def recognise(keys: Mapping[str, Any]) -> bool:
+    """By its sections beside each other."""
+    return sum(key in keys or any(name.startswith(f"{key}.") for name in keys) for key in ("ds", "actor", "vllm", "train")) > 1
+
+
+def _config(path: str) -> Rule:
+    def write(facts: Facts, entry: Entry) -> None:
+        facts.put(f"~ds.{path}", entry.value, entry.where)
+
+    return write
+
+
+def _offload(facts: Facts, entry: Entry) -> None:
+    if entry.is_on:
+        facts.put("~ds.offload", value=True, where=entry.where)
+
+
+def _rollout(name: str) -> Rule:
+    return lambda facts, entry: facts.put(f"rollout.{name}", entry.value, entry.where)
+
+
+BOTH: dict[str, Rule] = {
+    "ds.zero_stage": whole_number("~ds.stage"),
+    "ds.adam_offload": _offload,
+    "ds.zpg": _config("zpg"),
+    "ds.grad_accum_dtype": _config("grad_accum_dtype"),
+    "ds.overlap_comm": switch("~ds.overlap"),
+    "ds.param_dtype": "~mixed_precision",
+    "ds.tensor_parallel_size": whole_number("sharding.tp"),
+    "ds.ring_attn_size": unless(1, why="sequences split over ranks in a ring"),
+    "ds.attn_implementation": attention,
+    "ds.use_liger_kernel": when("loss", "fused_linear"),
+    "train.micro_batch_size": whole_number("micro_batch"),
+    "train.batch_size": whole_number("~global_batch"),
+    "train.max_tokens_per_gpu": unless(16192),
+    "data.max_len": whole_number("seq_len"),
+    "model.model_name_or_path": "model",
+    "actor.model_name_or_path": "model",
+    "model.gradient_checkpointing_enable": switch("recompute", "full", "none"),
+    "actor.gradient_checkpointing_enable": switch("recompute", "full", "none"),
+    "model.attn_implementation": attention,
+    "model.lora_rank": whole_number("~lora_rank"),
+    "model.load_in_4bit": switch("~bits", 4, None),
+    "lora.rank": whole_number("~lora_rank"),
+    "actor.num_gpus_per_node": whole_number("~gpus_per_node"),
+    "actor.num_nodes": whole_number("~nodes"),
+    "ref.offload": lambda facts, entry: facts.put("reference.offload", entry.is_on, entry.where),
+    "vllm.num_engines": _rollout("num_engines"),
+    "vllm.tensor_parallel_size": _rollout("tensor_model_parallel_size"),
+    "vllm.gpu_memory_utilization": _rollout("gpu_memory_utilization"),
+    "vllm.enable_sleep": _rollout("free_cache_engine"),
+    "train.colocate_all": _rollout("colocate"),
+}
+OLD: dict[str, Rule] = {
+    **{key.partition(".")[2]: rule for key, rule in BOTH.items() if key.startswith(("ds.", "data."))},
+    "pretrain": "model",
+    "micro_train_batch_size": whole_number("micro_batch"),
+    "train_batch_size": whole_number("~global_batch"),
+    "bf16": switch("~mixed_precision", "bf16", None),
+    "flash_attn": switch("attention", "flash_attention_2", None),
+    "gradient_checkpointing": switch("recompute", "full", "none"),
+    "lora_rank": whole_number("~lora_rank"),
+    "load_in_4bit": switch("~bits", 4, None),
+    "actor_num_gpus_per_node": whole_number("~gpus_per_node"),
+    "actor_num_nodes": whole_number("~nodes"),
+    **{key.replace(".", "_"): rule for key, rule in BOTH.items() if key.startswith("vllm.")},
+    "colocate_all_models": _rollout("colocate"),
+}
+KEYS: dict[str, Rule] = {**OLD, **BOTH}
+
+
+def finish(facts: Facts) -> None:
+    """The DeepSpeed configuration that it builds, with "auto" that nobody fills in."""
+    stage = facts.get("~ds.stage", 2)
+    zero: dict[str, Any] = {"stage": stage, "overlap_comm": facts.get("~ds.overlap", False), "round_robin_gradients": True}
+    zero |= {"zero_hpz_partition_size": int(facts.get("~ds.zpg"))} if "~ds.zpg" in facts.found else {}
+    config: dict[str, Any] = {"zero_optimization": zero, "bf16": {"enabled": True}, "gradient_clipping": 1.0}
+    if facts.get("~ds.offload", False):
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
+    if "~ds.grad_accum_dtype" in facts.found:
+        config["data_types"] = {"grad_accum_dtype": facts.get("~ds.grad_accum_dtype")}
+    facts.put("~deepspeed", config, facts.where("~ds.stage", "~ds.offload"))
+    facts.put("~engine", "deepspeed", facts.where("~ds.stage"))
+    facts.put("~auto_by", "deepspeed", VERSION)
+    facts.default("~mixed_precision", "bf16", VERSION)
+    rank = facts.get("~lora_rank", 0)
+    if rank > 0:
+        facts.put("~lora", value=True, where=facts.where("~lora_rank"))
+        facts.put("lora.r", rank, facts.where("~lora_rank"))
+    for name in [name for name in facts.found if name.startswith("~ds.")]:
+        del facts.found[name]
+
+
+FORMAT = Format(
+    name="openrlhf",
+    title="OpenRLHF flags",
+    version=VERSION,
+    rank=TRAINER,
+    recognise=recognise,
+    keys=KEYS,
+    ignored=names(
+        "train.* data.* logger.* ckpt.* save* *learning_rate *lr* dataset* input_key output_key input_template max_epochs max_samples logging_steps "
+        "eval_steps wandb* use_wandb* model.* actor.* critic.* ds.* reward.* ref.* vllm.* algo.* rollout.* ray.* seed packing_samples "
+        "apply_chat_template l2 adam_betas zero_stage_* local_rank lora_alpha lora_dropout target_modules max_norm"
+    ),
+    defaults={"micro_batch": 1, "recompute": "none", "optimizer": "adamw_torch", "lora.target_modules": "all-linear"},
+    finish=finish,
+    order=45,
+    notes='It builds its DeepSpeed configuration itself, where "auto" means DeepSpeed\'s own default; with its own optimizer (FusedAdam) outside offload.',
+)  # fmt: skip

@@ -1,0 +1,177 @@
+"""TrainingArguments as YAML or JSON: transformers' scripts, TRL's SFTConfig, DPOConfig and GRPOConfig, the alignment handbook."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from memcalc.errors import InputError
+from memcalc.importers import adapters, training_arguments
+from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
+from memcalc.importers.format import Format
+from memcalc.importers.rules import each, names, switch, unless, when, whole_number
+from memcalc.specs.run import Run
+
+TRL = "TRL 1.10"
+TRL_KEYS = (
+    "max_length",
+    "max_seq_length",
+    "use_peft",
+    "lora_r",
+    "packing",
+    "dataset_name",
+    "dataset_mixture",
+    "max_prompt_length",
+    "beta",
+    "num_generations",
+    "load_in_4bit",
+)
+MARKS = (
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "gradient_checkpointing",
+    "learning_rate",
+    "optim",
+    "num_train_epochs",
+    "bf16",
+    "output_dir",
+)
+
+
+def recognise(keys: Mapping[str, Any]) -> bool:
+    """By the name of a model beside a trainer's key, or by two of the latter."""
+    named = any(key in keys for key in ("model_name_or_path", "model_id", "per_device_train_batch_size"))
+    return (named and any(key in keys for key in MARKS)) or sum(key in keys for key in MARKS) > 2 or ("fsdp" in keys and "fsdp_config" in keys)
+
+
+def _beta(facts: Facts, entry: Entry) -> None:
+    facts.put("~beta", entry.value, entry.where)
+
+
+def _generations(facts: Facts, entry: Entry) -> None:
+    facts.put("~grpo", entry.value, entry.where)
+    facts.put("grpo.num_generations", entry.number, entry.where)
+
+
+def _loss(facts: Facts, entry: Entry) -> None:
+    if entry.word in ("nll", "chunked_nll", "dft"):
+        facts.put("loss", "chunked" if entry.word == "chunked_nll" else "cross_entropy", entry.where)
+    elif entry.word not in ("sigmoid", "ipo", "hinge", "grpo", "dapo", "bnpo", "dr_grpo"):
+        facts.leave(entry)
+
+
+def _old(facts: Facts, entry: Entry) -> None:
+    facts.put("~old_names", value=True, where=entry.where)
+
+
+KEYS: dict[str, Rule] = {
+    **training_arguments.KEYS,
+    **adapters.KEYS,
+    "model_id": "model",
+    "model": "model",
+    "model_path": "model",
+    "max_length": whole_number("seq_len"),
+    "max_seq_length": each(whole_number("seq_len"), _old),
+    "torch_dtype": each(training_arguments.load_dtype, _old),
+    "model_max_length": whole_number("seq_len"),
+    "block_size": whole_number("seq_len"),
+    "max_completion_length": whole_number("grpo.max_completion_length"),
+    "num_generations": _generations,
+    "loss_type": _loss,
+    "beta": _beta,
+    "precompute_ref_log_probs": switch("~precompute"),
+    "use_vllm": when("", None, then="the server that generates shares the cards when it is colocated"),
+    "vllm_*": unless(),
+    "ref_model*": unless(),
+    "packing": switch("~packing"),
+    "padding_free": switch("~packing"),
+}
+
+
+def finish(facts: Facts) -> None:
+    """TRL's defaults, where the keys are TRL's, and those of transformers otherwise."""
+    training_arguments.finish(facts)
+    used = {
+        name for name in ("seq_len", "~lora", "lora.r", "~beta", "~grpo", "~packing", "~bits") if name in facts.found and facts.found[name].rank == facts.rank
+    }
+    if "~beta" in facts.found and facts.found["~beta"].rank >= facts.rank and "~grpo" not in facts.found:
+        facts.put("task", "dpo", facts.where("~beta"))
+    if "~grpo" in facts.found:
+        facts.put("task", "grpo", facts.where("~grpo"))
+    if not used:
+        return
+    facts.default("recompute", "full", TRL)
+    facts.default("~mixed_precision", "bf16", TRL)
+    facts.default("~load_dtype", "float32", TRL)
+    facts.default("seq_len", 1024, TRL)
+    if "~old_names" not in facts.found and "task" not in facts.found:
+        facts.default("loss", "chunked", TRL)
+    if facts.get("~lora", False):
+        facts.default("lora.r", 16, TRL)
+        facts.default("lora.target_modules", "all-linear", TRL)
+
+
+FORMAT = Format(
+    name="trainer",
+    title="TrainingArguments (transformers, TRL)",
+    version=training_arguments.VERSION,
+    rank=TRAINER,
+    recognise=recognise,
+    keys=KEYS,
+    ignored=(
+        *training_arguments.IGNORED,
+        *adapters.IGNORED,
+        *names(
+            "num_generations_* temperature top_p top_k reward_* max_prompt_tokens max_prompt_length loss_weights label_smoothing* pad_token eos_token "
+            "assistant_only_loss completion_only_loss packing_strategy eval_packing shuffle_dataset model_init_kwargs sync_ref_model fsdp attn_kwargs "
+            "script_args config_name model_adapter_name num_beams num_proc f_divergence* generate_during_eval truncation_mode"
+        ),
+    ),
+    defaults={"micro_batch": 8, "grad_accum": 1, "optimizer": "adamw_torch_fused", "~load_dtype": "float32"},
+    finish=finish,
+    order=80,
+    notes="TRL's defaults (checkpointing, bf16 mixed precision over fp32 weights, 1,024 tokens, a chunked loss) hold where the file has keys of TRL's own.",
+)
+
+
+def export(run: Run) -> str:
+    """TrainingArguments that make this run, with TRL's keys for what transformers has none.
+
+    Raises:
+        InputError: the Trainer cannot do it.
+    """
+    import yaml
+
+    s = run.sharding
+    if run.code != "transformers" or run.task == "inference" or s.pp > 1 or s.engine == "megatron":
+        raise InputError("the Trainer cannot do this run", where="code" if run.code != "transformers" else "sharding")
+    low = run.autocast or (
+        {"bfloat16": "bfloat16", "float16": "float16"}.get(run.dtype) if run.sharding.engine == "deepspeed" or s.deepspeed or s.zero else None
+    )
+    data: dict[str, Any] = {
+        "model_name_or_path": run.model,
+        "dtype": run.dtype,
+        "attn_implementation": run.attention,
+        "per_device_train_batch_size": run.micro_batch,
+        "gradient_accumulation_steps": run.grad_accum,
+        "gradient_checkpointing": run.recompute == "full",
+        "bf16": low == "bfloat16",
+        "fp16": low == "float16",
+        "optim": run.optimizer,
+        "loss_type": {"chunked": "chunked_nll"}.get(run.loss, "nll"),
+    }
+    if run.loss == "fused_linear":
+        data["use_liger_kernel"] = True
+    if run.seq_len is not None:
+        data["max_length"] = run.seq_len
+    if run.lora is not None:
+        targets = run.lora.target_modules
+        data |= {"use_peft": True, "lora_r": run.lora.r, "lora_dropout": run.lora.dropout}
+        data["lora_target_modules"] = list(targets) if isinstance(targets, tuple) else targets
+    if run.quantization in ("nf4", "nf4-dq", "fp4"):
+        data |= {"load_in_4bit": True, "bnb_4bit_quant_type": run.quantization[:3], "use_bnb_nested_quant": run.quantization == "nf4-dq"}
+    if s.deepspeed is not None or s.zero:
+        from memcalc.importers.formats import deepspeed
+
+        data["deepspeed"] = s.deepspeed if isinstance(s.deepspeed, str) else yaml.safe_load(deepspeed.export(run))
+    return str(yaml.safe_dump(data, sort_keys=False))

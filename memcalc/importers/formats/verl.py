@@ -1,0 +1,157 @@
+"""verl: its YAML and its Hydra overrides. The actor is what trains; what generates shares the cards with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from memcalc.errors import InputError
+from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
+from memcalc.importers.format import Format
+from memcalc.importers.rules import names, switch, unless, when, whole_number
+
+VERSION = "verl 0.6"
+ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.ref.", "actor_rollout_ref.rollout."
+HELD = (
+    "gpu_memory_utilization",
+    "tensor_model_parallel_size",
+    "free_cache_engine",
+    "enforce_eager",
+    "max_num_batched_tokens",
+    "max_num_seqs",
+    "n",
+    "dtype",
+    "max_model_len",
+    "layered_summon",
+    "data_parallel_size",
+    "pipeline_model_parallel_size",
+)
+
+
+def recognise(keys: Mapping[str, Any]) -> bool:
+    """By ``actor_rollout_ref``; a file of one of its parts by verl's classes."""
+    target = str(keys.get("_target_", ""))
+    return "actor_rollout_ref" in keys or any(key.startswith("actor_rollout_ref.") for key in keys) or target.startswith("verl.")
+
+
+def _part(_facts: Facts, entry: Entry) -> None:
+    raise InputError(f"is one part of verl's configuration ({entry.value}); give the whole, or the command", where=entry.where)
+
+
+def _algorithm(facts: Facts, entry: Entry) -> None:
+    facts.put("task", "ppo" if entry.word == "gae" else "grpo", entry.where)
+
+
+def _held(name: str) -> Rule:
+    def write(facts: Facts, entry: Entry) -> None:
+        facts.put(f"rollout.{name}", entry.value, entry.where)
+
+    return write
+
+
+def _length(name: str) -> Rule:
+    def write(facts: Facts, entry: Entry) -> None:
+        facts.put(name, entry.number, entry.where)
+
+    return write
+
+
+def _size(facts: Facts, entry: Entry) -> None:
+    if entry.number > 0:
+        facts.put("~dp_shard", entry.number, entry.where)
+
+
+KEYS: dict[str, Rule] = {
+    "_target_": _part,
+    "actor_rollout_ref.model.path": "model",
+    "actor_rollout_ref.model.enable_gradient_checkpointing": switch("recompute", "full", "none"),
+    "actor_rollout_ref.model.enable_activation_offload": switch("offload.activations", "cpu", None),
+    "actor_rollout_ref.model.lora_rank": whole_number("~lora_rank"),
+    "actor_rollout_ref.model.target_modules": lambda facts, entry: facts.put("lora.target_modules", entry.value, entry.where),
+    "actor_rollout_ref.model.use_remove_padding": switch("~packing"),
+    "actor_rollout_ref.model.use_liger": when("", None),
+    "actor_rollout_ref.model.use_fused_kernels": when("loss", "fused_linear", then="its fused kernels"),
+    f"{ACTOR}strategy": lambda facts, entry: facts.put("~strategy", entry.word, entry.where),
+    f"{ACTOR}ppo_micro_batch_size_per_gpu": whole_number("micro_batch"),
+    f"{ACTOR}ppo_micro_batch_size": whole_number("~micro_total"),
+    f"{ACTOR}ppo_mini_batch_size": whole_number("~mini_batch"),
+    f"{ACTOR}use_dynamic_bsz": switch("~dynamic"),
+    f"{ACTOR}ppo_max_token_len_per_gpu": whole_number("~token_len"),
+    f"{ACTOR}use_kl_loss": switch("~reference"),
+    f"{ACTOR}ulysses_sequence_parallel_size": unless(1, why="sequences split over ranks (Ulysses)"),
+    f"{ACTOR}entropy_from_logits_with_chunking": unless("false", "true"),
+    f"{ACTOR}fsdp_config.param_offload": switch("offload.params", "cpu", None),
+    f"{ACTOR}fsdp_config.optimizer_offload": switch("offload.optimizer", "cpu", None),
+    f"{ACTOR}fsdp_config.offload_policy": switch("offload.params", "cpu", None),
+    f"{ACTOR}fsdp_config.reshard_after_forward": "sharding.reshard_after_forward",
+    f"{ACTOR}fsdp_config.fsdp_size": _size,
+    f"{ACTOR}fsdp_config.model_dtype": "dtype",
+    f"{ACTOR}fsdp_config.dtype": "autocast",
+    f"{ACTOR}megatron.tensor_model_parallel_size": whole_number("~megatron_tp"),
+    f"{ACTOR}megatron.pipeline_model_parallel_size": whole_number("~megatron_pp"),
+    f"{ACTOR}megatron.*offload": unless("false"),
+    f"{REF}fsdp_config.param_offload": lambda facts, entry: facts.put("reference.offload", entry.is_on, entry.where),
+    f"{REF}log_prob_micro_batch_size_per_gpu": whole_number("reference.micro_batch"),
+    **{f"{ROLLOUT}{name}": _held(name) for name in HELD},
+    f"{ROLLOUT}prompt_length": whole_number("~prompt"),
+    f"{ROLLOUT}response_length": whole_number("~response"),
+    f"{ROLLOUT}log_prob_micro_batch_size_per_gpu": _held("log_prob_micro_batch"),
+    f"{ROLLOUT}quantization": unless(),
+    "data.max_prompt_length": _length("~prompt"),
+    "data.max_response_length": _length("~response"),
+    "data.train_batch_size": whole_number("~train_batch"),
+    "algorithm.adv_estimator": _algorithm,
+    "algorithm.use_kl_in_reward": switch("~reference_reward"),
+    "trainer.n_gpus_per_node": whole_number("~gpus_per_node"),
+    "trainer.nnodes": whole_number("~nodes"),
+    "critic.model.path": lambda facts, entry: facts.put("~critic", entry.value, entry.where),
+    "critic.ppo_micro_batch_size_per_gpu": lambda facts, entry: facts.put("critic.micro_batch", entry.number, entry.where),
+}
+
+
+def finish(facts: Facts) -> None:
+    """Lengths, adapters, engine, and how many sequences a pass takes."""
+    if {"~prompt", "~response"} <= set(facts.found):
+        facts.put("seq_len", facts.get("~prompt") + facts.get("~response"), facts.where("~prompt", "~response"))
+    rank = facts.get("~lora_rank", 0)
+    if rank > 0:
+        facts.put("~lora", value=True, where=facts.where("~lora_rank"))
+        facts.put("lora.r", rank, facts.where("~lora_rank"))
+        facts.default("lora.target_modules", "all-linear", VERSION)
+    strategy = facts.get("~strategy", "fsdp")
+    if strategy == "megatron":
+        facts.put("code", "megatron", facts.where("~strategy"))
+        facts.put("~engine", "megatron", facts.where("~strategy"))
+        for degree in ("tp", "pp"):
+            if f"~megatron_{degree}" in facts.found:
+                facts.put(f"sharding.{degree}", facts.get(f"~megatron_{degree}"), facts.where(f"~megatron_{degree}"))
+    else:
+        facts.put("~engine", "fsdp2" if strategy == "fsdp2" else "fsdp1", facts.where("~strategy"))
+    for name, value in {
+        "dtype": "float32",
+        "autocast": "bfloat16",
+        "optimizer": "adamw_torch",
+        "recompute": "full",
+        "sharding.reduce_dtype": "float32",
+        "task": "ppo",
+    }.items():
+        facts.default(name, value, VERSION)
+    if "micro_batch" not in facts.found:
+        facts.default("micro_batch", 1, VERSION)
+
+
+FORMAT = Format(
+    name="verl",
+    title="verl YAML and Hydra overrides",
+    version=VERSION,
+    rank=TRAINER,
+    recognise=recognise,
+    keys=KEYS,
+    ignored=names(
+        "actor_rollout_ref.* critic.* data.* algorithm.* trainer.* reward_model.* reward.* custom_reward_function.* ray_kwargs.* ray_init.* "
+        "global_profiler.* transfer_queue.* distillation.* sandbox_fusion.* skip.* defaults hydra.* actor_rollout_ref critic model_engine rollout.*"
+    ),
+    finish=finish,
+    order=12,
+    notes="Keys below `actor_rollout_ref.actor`, `.rollout` and `.ref` that the table does not name are ignored: schedules, clipping, logging.",
+)  # fmt: skip

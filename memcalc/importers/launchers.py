@@ -1,0 +1,130 @@
+"""Launchers: how many processes they start, and what they run. They are read, never run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from memcalc.errors import InputError
+from memcalc.importers.argv import Words, leading
+from memcalc.importers.facts import Entry, Facts, Link
+from memcalc.importers.format import load, write
+from memcalc.importers.formats import accelerate as accelerate_format
+
+Launcher = Callable[[Facts, list[str]], list[str]]
+
+TORCHRUN = frozenset(["standalone", "no_python", "run_path", "use_env", "log_line_prefix_template_", "h", "help"])
+ACCELERATE = frozenset(
+    [
+        "quiet",
+        "cpu",
+        "multi_gpu",
+        "tpu",
+        "ipex",
+        "use_deepspeed",
+        "use_fsdp",
+        "use_parallelism_config",
+        "use_megatron_lm",
+        "use_xpu",
+        "debug",
+        "dynamo_use_dynamic",
+        "dynamo_use_fullgraph",
+        "no_python",
+        "tpu_cluster",
+        "no_tpu_cluster",
+        "tpu_use_sudo",
+        "same_network",
+        "enable_cpu_affinity",
+    ]
+)
+DEEPSPEED = frozenset(
+    ["no_python", "no_local_rank", "force_multi", "save_pid", "enable_each_rank_log_", "bind_cores_to_rank", "no_ssh_check", "no_ssh", "elastic_training"]
+)
+
+
+def torchrun(facts: Facts, words: list[str]) -> list[str]:
+    """``torchrun --nproc_per_node 8 --nnodes 2 script.py …``."""
+    own, rest = leading(words, switches=TORCHRUN)
+    _processes(facts, own, each=("nproc_per_node", "nproc"), nodes=("nnodes",))
+    return rest
+
+
+def deepspeed(facts: Facts, words: list[str]) -> list[str]:
+    """``deepspeed --num_gpus 8 --num_nodes 2 script.py …``, ``--include host:0,1``."""
+    own, rest = leading(words, switches=DEEPSPEED)
+    included = own.get("include", "i")
+    if included:
+        count = sum(len(part.partition(":")[2].split(",")) if ":" in part else 0 for part in str(included).split("@"))
+        if count:
+            facts.put("~world", count, "--include")
+    _processes(facts, own, each=("num_gpus",), nodes=("num_nodes",))
+    facts.put("~started_by_deepspeed", value=True, where="deepspeed")
+    return rest
+
+
+def accelerate(facts: Facts, words: list[str]) -> list[str]:
+    """``accelerate launch --config_file f.yaml --num_processes 8 script.py …``: its flags are keys of its file."""
+    if words[:1] != ["launch"]:
+        raise InputError(f"accelerate {words[0] if words else ''}: `accelerate launch` was expected", where="command")
+    own, rest = leading(words[1:], switches=ACCELERATE)
+    format_ = load("accelerate")
+    for key, value, shown in own.given:
+        name = key.replace("-", "_")
+        if name == "config_file":
+            facts.links.append(Link(str(value), shown, ".", "accelerate"))
+        elif name in ("use_fsdp", "use_deepspeed", "multi_gpu"):
+            write(facts, format_, Entry("distributed_type", {"use_fsdp": "FSDP", "use_deepspeed": "DEEPSPEED", "multi_gpu": "MULTI_GPU"}[name], shown))
+        elif name not in ("main_process_port", "main_process_ip", "machine_rank", "num_cpu_threads_per_process", "rdzv_backend", "gpu_ids", "quiet", "module"):
+            write(facts, format_._replace(strict=False), Entry(_section(name), value, shown))
+    facts.files.append(("accelerate launch", format_.title))
+    facts.formats.add("accelerate")
+    return rest
+
+
+def _section(name: str) -> str:
+    """The key of accelerate's file that a flag stands for."""
+    if name.startswith("fsdp_"):
+        return f"fsdp_config.{name}"
+    if f"deepspeed_config.{name}" in accelerate_format.KEYS and name != "gradient_accumulation_steps":
+        return f"deepspeed_config.{name}"
+    if name.startswith("parallelism_config_"):
+        return f"parallelism_config.{name}"
+    return name
+
+
+def environment(facts: Facts, *, always: bool = False) -> None:
+    """Processes as ms-swift and LLaMA-Factory take them from the environment."""
+    env = facts.env
+    each, nodes, visible = env.get("NPROC_PER_NODE"), env.get("NNODES"), env.get("CUDA_VISIBLE_DEVICES")
+    cards = len([card for card in visible.split(",") if card.strip()]) if visible else None
+    if each is None and always and cards:
+        each = str(cards)
+    if each is not None:
+        _count(facts, "~gpus_per_node", each, "NPROC_PER_NODE")
+    elif cards is not None and cards > 1:
+        facts.put("~world", 1, "CUDA_VISIBLE_DEVICES")
+        facts.unused.append(
+            f"CUDA_VISIBLE_DEVICES {visible}: without NPROC_PER_NODE one process spreads the model's layers over {cards} cards; one card is counted"
+        )
+    else:
+        facts.put("~gpus_per_node", 1, "no NPROC_PER_NODE")
+    if nodes is not None:
+        _count(facts, "~nodes", nodes, "NNODES")
+
+
+def _processes(facts: Facts, own: Words, *, each: Sequence[str], nodes: Sequence[str]) -> None:
+    for fact, names in (("~gpus_per_node", each), ("~nodes", nodes)):
+        value = own.get(*names)
+        if value is not None:
+            _count(facts, fact, str(value), f"--{names[0]}")
+
+
+def _count(facts: Facts, fact: str, text: str, where: str) -> None:
+    if text.isdigit() and int(text) > 0:
+        facts.put(fact, int(text), where)
+    elif text in ("gpu", "auto") or ":" in text or text.startswith("$"):
+        facts.unused.append(f"{where} {text}: a number that is found out at launch; give --gpus")
+    else:
+        raise InputError(f"{where} is {text!r}; accepted: a number of processes", where="command")
+
+
+__all__ = ["accelerate", "deepspeed", "environment", "torchrun"]

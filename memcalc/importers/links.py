@@ -1,0 +1,101 @@
+"""Files that files and commands name: found from the working directory, then beside the file, or among the files given; nowhere else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from memcalc.errors import InputError
+from memcalc.importers.facts import DEEPSPEED, Facts, Link
+from memcalc.importers.format import Format, load, recognised
+from memcalc.importers.source import Source, read_source
+
+MAX_LINKS = 20
+"""No launch names more files."""
+
+
+def follow(facts: Facts, given: Mapping[str, str]) -> Iterator[tuple[Source, Format, float | None]]:
+    """The files that were named, as they are found; what they name comes after them.
+
+    Args:
+        facts: whose links are followed.
+        given: the files that were given, by their last part; those have been read.
+
+    Raises:
+        InputError: one is not there, or lies outside.
+    """
+    seen: set[str] = set()
+    while facts.links:
+        link = facts.links.pop(0)
+        if len(seen) > MAX_LINKS:
+            raise InputError(f"names more than {MAX_LINKS} files", where=link.where)
+        if os.path.basename(link.path) in given or link.path in seen:  # noqa: PTH119
+            continue
+        seen.add(link.path)
+        path = located(link)
+        if path is None:
+            source = _bundled(link)
+            if source is None:
+                raise InputError(f"{link.path!r} is not found from the working directory{_beside(link)}; give it with --from", where=link.where)
+            facts.assumed.append(f"{link.where}: {link.path} as {source.name} is, since there is no such file here")
+        else:
+            source = read_source(path)
+        format_ = load(link.format) if link.format else recognised(source)
+        yield source, format_, None
+
+
+def located(link: Link) -> str | None:
+    """The path of a link, if there is a file that it may reach.
+
+    Raises:
+        InputError: it lies outside the working directory and the file's folder.
+    """
+    for base in dict.fromkeys((".", link.folder or ".")):
+        path = os.path.normpath(os.path.join(base, link.path))  # noqa: PTH118
+        if not os.path.isfile(path):  # noqa: PTH113
+            continue
+        real = os.path.realpath(path)
+        roots = {os.path.realpath(root) for root in (".", link.folder or ".")}
+        if not any(real.startswith(root.rstrip(os.sep) + os.sep) for root in roots):
+            raise InputError(f"{link.path!r} lies outside the working directory{_beside(link)}; give it with --from if it is meant", where=link.where)
+        return path
+    return None
+
+
+def _beside(link: Link) -> str:
+    return f" or beside {link.folder}/" if link.folder not in ("", ".") else ""
+
+
+def _bundled(link: Link) -> Source | None:
+    """A configuration that comes with a framework, by its name."""
+    from memcalc.importers.presets import preset
+
+    found = preset(link.path)
+    if found is None:
+        return None
+    name, data = found
+    return Source(data, {}, name)
+
+
+def name_deepspeed(facts: Facts, value: Any, *, where: str, key: str = "deepspeed") -> None:
+    """What a trainer's ``deepspeed`` key holds: a path, a map, JSON text, or the name of a bundled configuration."""
+    from memcalc.importers.format import read_into
+    from memcalc.importers.source import parse_source
+
+    facts.put("~engine", "deepspeed", where)
+    if isinstance(value, Mapping):
+        rank = facts.rank
+        read_into(facts, Source(value, {}, where), load("deepspeed"), rank=DEEPSPEED)
+        facts.rank = rank
+    elif isinstance(value, str) and value.lstrip().startswith("{"):
+        rank = facts.rank
+        read_into(facts, parse_source(value, name=where), load("deepspeed"), rank=DEEPSPEED)
+        facts.rank = rank
+    elif isinstance(value, str) and value.strip():
+        facts.links.append(Link(value.strip(), where, facts.folder, "deepspeed"))
+    else:
+        raise InputError(f"{key} is {value!r}; a path, a map or JSON text was expected", where=where)
+
+
+__all__ = ["follow", "located", "name_deepspeed"]

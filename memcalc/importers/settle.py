@@ -1,0 +1,159 @@
+"""What facts of several sources mean together: cards, engine, in which dtype weights are held, micro-batches, adapters.
+
+The dtype rules are those of the frameworks (accelerate 1.10: `Accelerator.prepare_model`, `fsdp2_prepare_model`; transformers 5.24: `Trainer`): trained
+weights under FSDP and mixed precision are held in fp32, DeepSpeed holds them in the dtype of its own configuration, DDP as they were loaded.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memcalc.errors import InputError
+from memcalc.importers.facts import Facts, whole
+
+PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp8": "bfloat16", "bfloat16": "bfloat16", "float16": "float16"}
+DEGREES = ("sharding.tp", "sharding.pp", "sharding.cp")
+
+
+def settle(facts: Facts) -> None:
+    """Put what follows from several facts beside them, and drop what has no meaning without others.
+
+    Raises:
+        InputError: facts that contradict each other.
+    """
+    _cards(facts)
+    _engine(facts)
+    _adapters(facts)
+    _dtypes(facts)
+    _batches(facts)
+
+
+def _cards(facts: Facts) -> None:
+    """The number of cards: a total, or cards of a node times nodes."""
+    nodes, each = facts.get("~nodes", 1), facts.get("~gpus_per_node")
+    if facts.get("~world") is not None:
+        facts.derive("hardware.gpus", whole(facts.get("~world"), name="number of processes"), facts.where("~world"))
+    elif each is not None:
+        made = whole(each, name="cards of a node") * whole(nodes, name="number of nodes")
+        facts.derive("hardware.gpus", made, facts.where("~gpus_per_node", "~nodes"))
+    shard, replicate, where = facts.get("~dp_shard"), facts.get("~dp_replicate", 1), facts.where("~dp_shard", "~dp_replicate")
+    if shard is not None and shard > 0:
+        facts.derive("sharding.dp", shard * max(replicate, 1), where)
+    if replicate > 1:
+        facts.derive("sharding.dp_replicate", replicate, where)
+
+
+def _engine(facts: Facts) -> None:
+    """Which engine shards; a DeepSpeed configuration beside another engine is of no use."""
+    engine, config = facts.get("~engine"), facts.get("~deepspeed")
+    if config is not None and engine in (None, "deepspeed"):
+        edits = {name.removeprefix("~deepspeed."): fact.value for name, fact in facts.found.items() if name.startswith("~deepspeed.")}
+        facts.derive("sharding.deepspeed", _edited(config, edits), facts.where("~deepspeed"))
+        facts.derive("sharding.deepspeed_auto", facts.get("~auto_by", "trainer"), "who starts DeepSpeed")
+        engine = "deepspeed"
+    if engine is not None:
+        facts.derive("sharding.engine", engine, facts.where("~engine", "~deepspeed"))
+    engine = facts.get("sharding.engine")
+    if engine == "fsdp2":
+        facts.derive("sharding.fsdp_wrap_ends", value=True, where="as accelerate groups modules")
+    if engine not in ("fsdp1", "fsdp2"):
+        for name in [
+            name for name in facts.found if name.startswith("sharding.fsdp_") or name in ("sharding.reshard_after_forward", "sharding.sync_each_batch")
+        ]:
+            if facts.found[name].rank > 1 or facts.found[name].is_default:
+                del facts.found[name]
+    elif engine == "fsdp1":
+        facts.found.pop("sharding.reshard_after_forward", None)
+    else:
+        for name in ("sharding.fsdp_sharding_strategy", "sharding.fsdp_backward_prefetch", "sharding.fsdp_forward_prefetch", "sharding.fsdp_auto_wrap_policy"):
+            facts.found.pop(name, None)
+
+
+def _edited(config: Any, edits: dict[str, Any]) -> Any:
+    """A DeepSpeed configuration with what accelerate or a trainer puts into it."""
+    if not edits or not isinstance(config, dict):
+        return config
+    made = {**config, "zero_optimization": dict(config.get("zero_optimization") or {})}
+    for path, value in edits.items():
+        inner: dict[str, Any] = made
+        *outer, last = path.split(".")
+        for part in outer:
+            inner[part] = dict(inner.get(part) or {})
+            inner = inner[part]
+        inner.setdefault(last, value)
+    return made
+
+
+def _adapters(facts: Facts) -> None:
+    """Adapters and quantised weights, where they are switched on."""
+    if not facts.get("~lora", False):
+        for name in [name for name in facts.found if name.startswith("lora.")]:
+            del facts.found[name]
+    elif "lora.r" not in facts.found:
+        facts.derive("lora.r", 8, "default of PEFT")
+    targets = facts.get("lora.target_modules")
+    if isinstance(targets, str) and targets.strip().lower() in ("all", "all-linear", "all_linear"):
+        facts.found["lora.target_modules"] = facts.found["lora.target_modules"]._replace(value="all-linear")
+    elif isinstance(targets, str):
+        names = tuple(name for name in targets.replace(",", " ").split() if name)
+        value: Any = "all-linear" if names in (("all-linear",), ("all_linear",)) else names if len(names) > 1 else targets
+        facts.found["lora.target_modules"] = facts.found["lora.target_modules"]._replace(value=value)
+    bits = facts.get("~bits")
+    if bits is None:
+        return
+    if bits == 4:
+        kind = str(facts.get("~quant_type", "nf4"))
+        name = f"{kind}-dq" if facts.get("~double_quant", False) else kind
+    else:
+        name = str(facts.get("~quant_type_8", f"int{bits}"))
+    facts.derive("quantization", name, facts.where("~bits"))
+
+
+def _dtypes(facts: Facts) -> None:
+    """In which dtype weights are held, and in which they compute."""
+    if "dtype" in facts.found or facts.get("task") == "inference" or not {"~mixed_precision", "~load_dtype"} & set(facts.found):
+        return
+    mixed, load = str(facts.get("~mixed_precision", "no")), facts.get("~load_dtype")
+    low = PRECISIONS.get(mixed)
+    load = PRECISIONS.get(str(load), str(load)) if load is not None else low or "float32"
+    if mixed == "fp8":
+        facts.unused.append(f"{facts.where('~mixed_precision')}: mixed precision fp8: its scales and 8-bit copies; bf16 is counted")
+    engine, where = facts.get("sharding.engine"), facts.where("~mixed_precision", "~load_dtype")
+    held = str(load)
+    full = not facts.get("~lora", False) and "quantization" not in facts.found
+    if engine == "deepspeed":
+        held = low or held
+    elif engine in ("fsdp1", "fsdp2") and low:
+        held = "float32" if full else held
+        facts.derive("sharding.reduce_dtype", low, where)
+    elif full and low and facts.get("~upcast", False):
+        held = "float32"
+    facts.derive("dtype", held, where)
+    if low and (low != held or facts.get("~lora", False)) and engine != "deepspeed":
+        facts.derive("autocast", low, where)
+    if facts.get("~lora", False) and "lora.dtype" not in facts.found:
+        facts.derive("lora.dtype", "float32", "PEFT's autocast_adapter_dtype")
+
+
+def _batches(facts: Facts) -> None:
+    """Micro-batches of a step, from the global batch where only that is said."""
+    total = facts.get("~global_batch")
+    accum = facts.found.get("grad_accum")
+    if total is not None and (accum is None or accum.is_default):
+        micro, cards = whole(facts.get("micro_batch", 1), name="micro_batch"), facts.get("hardware.gpus")
+        inner = 1
+        for name in DEGREES:
+            inner *= max(whole(facts.get(name, 1), name=name), 1)
+        ranks = facts.get("sharding.dp") or (cards // inner if cards and cards % inner == 0 else 1)
+        size = whole(total, name="global batch", where=facts.where("~global_batch"))
+        if micro > 0 and ranks > 0 and size % (micro * ranks):
+            raise InputError(
+                f"a global batch of {size} is no multiple of micro-batch {micro} times {ranks} data-parallel ranks", where=facts.where("~global_batch")
+            )
+        facts.found.pop("grad_accum", None)
+        facts.derive("grad_accum", max(size // max(micro * ranks, 1), 1), facts.where("~global_batch", "micro_batch"))
+    if facts.get("sharding.engine") in ("fsdp1", "fsdp2") and facts.get("~no_sync", False) and whole(facts.get("grad_accum", 1), name="grad_accum") > 1:
+        facts.derive("sharding.sync_each_batch", value=False, where="accelerate reduces gradients at the last micro-batch")
+
+
+__all__ = ["settle"]

@@ -1,0 +1,124 @@
+"""Keys of transformers' TrainingArguments, which TRL, LLaMA-Factory, ms-swift and scripts share (checked against transformers 5.24)."""
+
+from __future__ import annotations
+
+from memcalc.importers import fsdp
+from memcalc.importers.facts import Entry, Facts, Rule
+from memcalc.importers.links import name_deepspeed
+from memcalc.importers.rules import attention, names, switch, unless, when, whole_number
+
+VERSION = "transformers 5.24"
+
+
+def deepspeed(facts: Facts, entry: Entry) -> None:
+    """A path, a map, JSON text; true where the launcher names the file."""
+    if entry.word in ("false", "true", ""):
+        if entry.word == "true":
+            facts.put("~engine", "deepspeed", entry.where)
+        return
+    name_deepspeed(facts, entry.value, where=entry.where, key=entry.key)
+
+
+def mixed(name: str) -> Rule:
+    """``bf16: true``."""
+
+    def write(facts: Facts, entry: Entry) -> None:
+        if entry.is_on:
+            facts.put("~mixed_precision", name, entry.where)
+        elif facts.get("~mixed_precision") in (None, name):
+            facts.put("~mixed_precision", "no", entry.where)
+
+    return write
+
+
+def full_fsdp(facts: Facts, entry: Entry) -> None:
+    """``fsdp: full_shard auto_wrap``, a list, or true."""
+    if entry.word in ("false", ""):
+        return
+    if entry.word == "true":
+        facts.put("~fsdp", value=True, where=entry.where)
+        return
+    fsdp.words(facts, entry)
+
+
+def optimizer(facts: Facts, entry: Entry) -> None:
+    """By its transformers name, however spelt."""
+    facts.put("optimizer", str(entry.value).strip().rpartition(".")[2].lower(), entry.where)
+
+
+def load_dtype(facts: Facts, entry: Entry) -> None:
+    """In which dtype the model is loaded; auto is the checkpoint's, and for nearly all of them that is bf16."""
+    if entry.word not in ("none", "null", "auto", ""):
+        facts.put("~load_dtype", entry.word.removeprefix("torch."), entry.where)
+
+
+def batches(facts: Facts, entry: Entry) -> None:
+    """A global batch."""
+    facts.put("~global_batch", entry.number, entry.where)
+
+
+def optim_args(facts: Facts, entry: Entry) -> None:
+    """``optim_args``: only a momentum would count."""
+    facts.leave(entry)
+
+
+def _layer_class(facts: Facts, entry: Entry) -> None:
+    """A flag of the days when FSDP1 was the only one."""
+    facts.put("sharding.fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP", entry.where)
+    if "~fsdp_version" not in facts.found:
+        facts.put("~fsdp_version", 1, entry.where)
+
+
+KEYS: dict[str, Rule] = {
+    "model_name_or_path": "model",
+    "per_device_train_batch_size": whole_number("micro_batch"),
+    "gradient_accumulation_steps": whole_number("grad_accum"),
+    "gradient_checkpointing": switch("recompute", "full", "none"),
+    "activation_checkpointing": switch("recompute", "full", "none"),
+    "bf16": mixed("bf16"),
+    "fp16": mixed("fp16"),
+    "pure_bf16": switch("~load_dtype", "bfloat16", None),
+    "torch_dtype": load_dtype,
+    "dtype": load_dtype,
+    "optim": optimizer,
+    "optim_args": optim_args,
+    "optim_target_modules": unless(),
+    "attn_implementation": attention,
+    "deepspeed": deepspeed,
+    "fsdp": full_fsdp,
+    "fsdp_transformer_layer_cls_to_wrap": _layer_class,
+    "fsdp_min_num_params": unless(0),
+    **fsdp.keys_below("fsdp_config."),
+    "use_liger_kernel": when("loss", "fused_linear", then="its fused loss is counted, its fused norms and feed-forward are not"),
+    "torch_compile": when("", None, then="compiled code keeps other tensors than the modules that are counted"),
+    "neftune_noise_alpha": unless(0),
+    "activation_offloading": switch("offload.activations", "cpu", None),
+    "auto_find_batch_size": when("", None, then="the batch that is given is counted"),
+    "torch_empty_cache_steps": unless(0),
+    "eval_accumulation_steps": unless(),
+    "parallelism_config.tp_size": whole_number("sharding.tp"),
+    "parallelism_config.cp_size": whole_number("sharding.cp"),
+}
+
+IGNORED: tuple[str, ...] = (
+    *fsdp.ignored_below("fsdp_config."),
+    *names(
+        "output_dir overwrite_output_dir do_train do_eval do_predict eval_strategy evaluation_strategy eval_steps eval_delay eval_on_start "
+        "per_device_eval_batch_size per_gpu_* learning_rate weight_decay adam_* max_grad_norm num_train_epochs max_steps lr_scheduler* warmup_* log_* "
+        "logging_* save_* save seed data_seed tf32 report_to run_name ddp_* dataloader_* dataset* remove_unused_columns hub_* push_to_hub* "
+        "load_best_model_at_end metric_for_best_model greater_is_better label_* disable_tqdm resume_from_checkpoint ignore_data_skip "
+        "gradient_checkpointing_kwargs* trust_remote_code model_revision revision tokenizer_* chat_template* local_rank use_cpu no_cuda "
+        "length_column_name group_by_length include_* bf16_full_eval fp16_full_eval average_tokens_across_devices cache_dir preprocessing_num_workers "
+        "overwrite_cache max_train_samples max_eval_samples train_file validation_file streaming beta env env.* ENV ENV.* half_precision_backend "
+        "data_path accelerator_config* liger_kernel_config* low_cpu_mem_usage use_fast_tokenizer prediction_loss_only jit_mode_eval debug "
+        "skip_memory_metrics project trackio* past_index torch_compile_* lazy_preprocess use_reentrant"
+    ),
+)
+
+
+def finish(facts: Facts) -> None:
+    """Which FSDP, where there is one."""
+    fsdp.finish(facts, default_version=2, framework=VERSION)
+
+
+__all__ = ["IGNORED", "KEYS", "VERSION", "finish", "load_dtype", "mixed", "optimizer"]

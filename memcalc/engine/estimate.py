@@ -43,7 +43,14 @@ def estimate_job(job: Job) -> Estimate:
         assumptions=job.assumptions,
         notes=job.notes,
         ignored=job.ignored,
+        host_bytes=host_bytes(job, ranks),
     )
+
+
+def host_bytes(job: Job, ranks: list[RankEstimate]) -> int:
+    """What the ranks of one node hold in its memory: as many of the most demanding as a node has cards."""
+    most = max(sum(term.bytes for term in rank.host) for rank in ranks)
+    return most * min(int(job.mesh.world), job.run.hardware.gpus_per_node)
 
 
 def asked(job: Job) -> dict[str, Any]:
@@ -87,6 +94,11 @@ def walk_rank(job: Job, *, detailed: bool = True) -> Walked:
     accumulate = job.run.grad_accum > 1 and strategy_class.accumulates_whole
     plan = make_plan(job, blocks_of(job), settings, keep_gradients=strategy_class.keep_gradients, accumulate=accumulate)
     walk = Walk(detailed=detailed)
+    if job.run.initialize or job.loads_whole:
+        before = Walk(detailed=detailed)
+        step.initialize(before, strategy_class(job, plan))
+        walk.instants |= before.instants
+        walk.reasons |= before.reasons
     strategy = strategy_class(job, plan)
     if job.run.task == "inference":
         step.infer(walk, plan, strategy)

@@ -76,3 +76,8 @@ class Job:
     deepspeed: DeepSpeed | None = None
     image_size: int = 0
     expert_share: tuple[int, int] = (1, 1)
+
+    @property
+    def loads_whole(self) -> bool:
+        """Whether stage 3 begins with the whole model on every rank, because it was not built under ``zero.Init``."""
+        return self.engine == "deepspeed" and self.zero == 3 and not self.run.sharding.zero3_init_flag

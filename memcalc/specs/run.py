@@ -135,6 +135,7 @@ class HardwareSpec(Spec):
 
     gpu: str | None = Field(None, description="a card of `memcalc gpus`")
     gpus: Count | None = Field(None, description="how many in all")
+    gpus_per_node: Count = Field(8, description="how many share one host's memory")
 
 
 class Run(Spec):
@@ -167,7 +168,11 @@ class Run(Spec):
     attention_dropout: Annotated[float, Field(ge=0, lt=1)] | None = Field(None, description="megatron: dropout on attention; by default the model's")
     loss: Loss = Field("cross_entropy", description="how the loss is computed")
     sharding: ShardingSpec = Field(ShardingSpec.model_construct(), description="how the job is spread over cards")
+    initialize: bool = Field(False, description="show the instant in which the engine is constructed, too")
     lora: LoraSpec | None = Field(None, description="low-rank adapters on a frozen model")
-    quantization: str | None = Field(None, description="how the frozen base is stored: nf4, int8, …")
+    quantization: str | None = Field(None, description="how the frozen base is stored: nf4, nf4-dq, int8, gptq, awq, …")
+    kbit_upcast: bool = Field(
+        True, description="of a quantised base, what stays as it is (tables, norms, head) is cast to fp32, as prepare_model_for_kbit_training does"
+    )
     offload: OffloadSpec = Field(OffloadSpec.model_construct(), description="what lives outside the card")
     hardware: HardwareSpec = Field(HardwareSpec.model_construct(), description="the cards")

@@ -11,6 +11,46 @@ if TYPE_CHECKING:
     from memcalc.specs.model import ModelSpec
 
 
+UPCAST = ("nf4", "nf4-dq", "fp4", "fp4-dq", "int8", "awq")
+"""What prepare_model_for_kbit_training casts to fp32 around; it leaves GPTQ's and HQQ's alone (peft/utils/other.py)."""
+
+
+def load_quantised(run: Run, model: ModelSpec) -> tuple[Run, ModelSpec, list[str]]:
+    """A run whose base is stored quantised: what it then holds and computes in, the model, and what was assumed.
+
+    Raises:
+        InputError: nothing on top takes a gradient; modules or degrees that cannot have it.
+        UnknownNameError: no such quantization.
+    """
+    if run.quantization is None:
+        if "kbit_upcast" in run.model_fields_set:
+            raise InputError("it says what becomes of the rest of a quantised base; give quantization", where="kbit_upcast")
+        return run, model, []
+    from memcalc.models.quantized import loading, quantise
+
+    trains = run.task == "train"
+    if trains and run.lora is None:
+        raise InputError(f"weights in {run.quantization} take no gradient, so nothing would be trained; give lora", where="quantization")
+    if trains and not loading(run.quantization).trainable:
+        raise InputError(f"transformers brings {run.quantization} weights back to {run.dtype} before it trains on top; leave it out", where="quantization")
+    if run.sharding.tp > 1:
+        raise InputError(f"packed weights are not cut, and tp is {run.sharding.tp}; use dp", where="quantization")
+    model, assumed = quantise(model, run.quantization, compute=run.dtype), []
+    if any(weight.is_expert for _, weight, _ in model.weights()):
+        assumed.append("experts are quantised one by one, as transformers 4 holds them")
+        if run.sharding.ep > 1:
+            raise InputError(f"packed experts are not spread, and ep is {run.sharding.ep}; use dp", where="quantization")
+    if trains and run.kbit_upcast and run.quantization in UPCAST and run.dtype != "float32" and not sharded(run):
+        assumed.append(f"kbit_upcast: what is not quantised is held in fp32, computed under autocast in {run.autocast or run.dtype}")
+        run = run.model_copy(update={"dtype": "float32", "autocast": run.autocast or run.dtype})
+    return run, model, assumed
+
+
+def sharded(run: Run) -> bool:
+    """Whether an engine spreads the model, which then keeps one dtype: TRL does not upcast there, and DeepSpeed casts back."""
+    return run.sharding.engine not in (None, "ddp") or run.sharding.deepspeed is not None
+
+
 def refuse_finetuning(run: Run, model: ModelSpec, *, engine: str, zero: int) -> None:
     """Say no to what is asked and cannot be given.
 

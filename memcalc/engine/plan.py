@@ -10,6 +10,7 @@ from typing import Any
 from memcalc.code.context import Settings
 from memcalc.components import Attention
 from memcalc.components.mla import LatentAttention
+from memcalc.components.quantized import packed
 from memcalc.dataclass import dataclass
 from memcalc.engine.blocks import Flow, Profile, profile, unused
 from memcalc.engine.recompute import Unit, units_of
@@ -328,10 +329,11 @@ def _inputs_of(
 
 
 def shards_of(block: Block, settings: Settings, layers: int = 1) -> tuple[Shard, ...]:
-    """The parameters of one repetition of a block, as this rank holds them; a repetition may be a unit of several layers."""
+    """The parameters of one repetition of a block, as this rank holds them, without packed ones; a repetition may be a unit of several layers."""
     takes: Callable[[str], bool] = settings.trainable or (lambda path: True)
     paths = [f"{block.path}/"] if layers == 1 else [f"{block.path}/{j}/" for j in range(layers)]
-    return tuple(_shard(path, weight, settings, takes) for prefix in paths for path, weight in block.module.weights(prefix))
+    apart = {path for prefix in paths for path in packed(block.module, prefix)}
+    return tuple(_shard(path, weight, settings, takes) for prefix in paths for path, weight in block.module.weights(prefix) if path not in apart)
 
 
 def _shard(path: str, weight: Weight, settings: Settings, takes: Callable[[str], bool]) -> Shard:

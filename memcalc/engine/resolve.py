@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from memcalc.engine.deepspeed_run import settle
 from memcalc.engine.degrees import check_degrees
 from memcalc.engine.effect import ignored_knobs, refuse
-from memcalc.engine.finetuning import refuse_finetuning
+from memcalc.engine.finetuning import load_quantised, refuse_finetuning
 from memcalc.engine.optimizers import optimizer_for
 from memcalc.engine.optimizers.check import check_optimizer, ignored_by_optimizer
 from memcalc.errors import InputError, ShardingError
@@ -31,13 +31,13 @@ def resolve(run: Run) -> Job:
 
     model = read_model(run.model)
     settled = settle(run, hidden_size=model.hidden_size)
-    run = settled.run
+    run, model, assumed = load_quantised(settled.run, model)
     if run.lora is not None:
         from memcalc.models.lora import adapt
 
         model = adapt(model, run.lora)
-    assumptions = [*settled.assumptions, *model.presumed]
     notes: list[str] = []
+    assumptions = [*settled.assumptions, *assumed, *model.presumed]
     optimizer = optimizer_for(run.optimizer)
     seq_len = run.seq_len
     if seq_len is None:

@@ -11,7 +11,7 @@ from memcalc.code.context import Settings
 from memcalc.engine.plan import Part, Plan, Shard, by_width
 from memcalc.engine.result import Term
 from memcalc.engine.strategies._fsdp_units import Unit, gradient_names, is_layer, root_of, unit_of
-from memcalc.engine.strategies.base import Strategy, optimizer_states, optimizer_temporaries, other_width, paged_states, weights
+from memcalc.engine.strategies.base import Strategy, optimizer_states, optimizer_temporaries, other_width, packed_weights, paged_states, weights
 from memcalc.engine.walk import Reason, Walk
 from memcalc.errors import InputError, ShardingError
 from memcalc.formulas.host import pinned_bytes
@@ -137,6 +137,7 @@ class Sharded(Strategy):
             for part in self.local.parts:
                 for width, num in by_width(part.shards, self.local.width).items() if part.shards else ():
                     weights(walk, part, num * part.block.repeat, width, name=other_width(width, self.local))
+        packed_weights(walk, self.plan)
         walk.alloc("buffers", self.job.model.buffer_bytes, Reason("rotary frequencies and other buffers of the modules"))
         if self.job.run.task == "train":
             self.states(walk)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from memcalc.code.context import Settings
+from memcalc.components.quantized import packed
 from memcalc.engine.plan import Part, Plan, Shard, by_width
 from memcalc.engine.result import Term
 from memcalc.engine.walk import Reason, Walk
@@ -100,7 +101,17 @@ def whole_model(walk: Walk, job: Job, plan: Plan) -> None:
     for part in plan.parts:
         for width, num in by_width(part.shards, plan.width).items() if part.shards else ():
             weights(walk, part, num * part.block.repeat, width, name=other_width(width, plan))
+    packed_weights(walk, plan)
     walk.alloc("buffers", job.model.buffer_bytes, Reason("rotary frequencies and other buffers of the modules"))
+
+
+def packed_weights(walk: Walk, plan: Plan) -> None:
+    """Quantised weights, which every rank holds whole: no engine cuts them."""
+    for part in plan.parts:
+        found = packed(part.block.module)
+        if found:
+            why = Reason("values and scales of each weight", {"num_weights": len(found) * part.block.repeat}, "memcalc/formulas/quantization.py")
+            walk.alloc(f"weights/{part.block.path} (packed)", sum(found.values()) * part.block.repeat, why)
 
 
 def weights(walk: Walk, part: Part, num_params: Any, width: int, *, name: str = "") -> None:

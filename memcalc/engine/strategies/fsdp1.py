@@ -22,6 +22,7 @@ from memcalc.code.context import Settings
 from memcalc.engine.plan import Part, Plan, Shard
 from memcalc.engine.strategies._fsdp_flat import SOURCE, Flat
 from memcalc.engine.strategies._fsdp_units import Unit
+from memcalc.engine.strategies.base import packed_weights
 from memcalc.engine.walk import Reason, Walk
 from memcalc.specs.job import Job
 from memcalc.units import DTYPE_BYTES
@@ -57,6 +58,7 @@ class Engine(Flat):
         for unit in self.all_units() if not self.offloads else ():
             why = Reason("flat_numel / ranks * width", {"ranks": self.ranks, "width": self.stored_width}, f"{SOURCE}, shard")
             walk.alloc(f"weights/{unit.path}", self.shard_bytes(unit) * unit.repeat, why)
+        packed_weights(walk, self.plan)
         buffers = self.job.model.buffer_bytes
         if self.is_mixed:
             buffers = buffers * self.plan.width // DTYPE_BYTES["float32"]

@@ -1,0 +1,46 @@
+"""Products with packed weights: what stays for backward, what exists for a moment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memcalc.code.context import Context, Settings
+from memcalc.components.quantized import QuantizedLinear
+from memcalc.specs.model import Axis
+from memcalc.specs.quantization import Scheme
+from memcalc.tape.span import Span, sum_up
+from memcalc.tape.tape import Tape
+
+TOKENS, IN, OUT = 64, 128, 256
+
+
+def spans(*, kernel: Any = "4-bit", dtype: str = "bfloat16") -> tuple[Span, Span]:
+    """Forward and backward of one layer, whose input and output are held outside."""
+    ctx = Context(Tape(), Settings("transformers", "sdpa", 1, TOKENS, dtype))
+    x = ctx.tape.input((ctx.batch, ctx.seq, Axis("in", IN)), dtype, "x", requires_grad=True)
+    begin = len(ctx.tape.events)
+    y = ctx.run(QuantizedLinear("q_proj", Axis("in", IN), Axis("out", OUT), scheme=Scheme("nf4", 4), kernel=kernel), x)
+    forward = sum_up(ctx.tape.events[begin:])
+    begin = len(ctx.tape.events)
+    assert y.node is not None
+    ctx.tape.backward((y.node, y.index), [None or ctx.tape.input(y.shape, y.dtype, "gradient")])
+    return forward, sum_up(ctx.tape.events[begin:])
+
+
+def test_the_weight_exists_for_a_moment_both_ways() -> None:
+    """Beside the output, and beside the gradient of the input; no input is saved."""
+    forward, backward = spans()
+    assert (forward.net, forward.peak) == (2 * TOKENS * OUT, 2 * TOKENS * OUT + 2 * IN * OUT)
+    assert backward.peak >= 2 * IN * OUT + 2 * TOKENS * IN
+
+
+def test_an_fp32_stream_is_computed_in_bf16_and_cast_back() -> None:
+    """As under kbit_upcast: the output is fp32 again, and still nothing is saved."""
+    assert spans(dtype="float32")[0].net == 4 * TOKENS * OUT
+
+
+def test_the_8_bit_product_keeps_its_input() -> None:
+    """A second reference to it, which outlives the caller's; int8 values and an fp16 copy are there for a moment."""
+    forward, _ = spans(kernel="8-bit")
+    assert forward.net == 2 * TOKENS * OUT
+    assert forward.peak == max(3 * TOKENS * IN, TOKENS * IN + 2 * TOKENS * OUT) + 4 * TOKENS

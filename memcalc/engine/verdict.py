@@ -11,19 +11,22 @@ from memcalc.specs.job import Job
 SOURCE = "c10/cuda/CUDACachingAllocator.cpp, played through the step's tensors"
 
 
-def reservation(job: Job, walked: Walked, allocated_bytes: int) -> Reservation:
+def reservation(job: Job, walked: Walked, allocated_bytes: int, *, capacity_bytes: int | None = None) -> Reservation:
     """What the caching allocator holds beyond the allocated bytes, found by playing a few steps through it.
 
     Where a card is named the allocator has its capacity, less what stands outside: rather than fail, it gives unused segments back.
-    Of a pipeline stage one micro-batch is played: those in flight are tensors of the same sizes again.
+    Of a pipeline stage one micro-batch is played: those in flight are tensors of the same sizes again. A capacity that is given counts in the
+    place of the card's.
     """
     from memcalc.engine.allocator import OutOfMemory
     from memcalc.engine.replay import play
 
     room = None
-    if job.run.hardware.gpu is not None:
+    if capacity_bytes is None and job.run.hardware.gpu is not None:
+        capacity_bytes = find_gpu(job.run.hardware.gpu).capacity_bytes
+    if capacity_bytes is not None:
         in_flight = allocated_bytes - walked.walk.total if job.mesh.pp > 1 else 0
-        room = find_gpu(job.run.hardware.gpu).capacity_bytes - sum(t.bytes for t in device_terms(job)) - max(in_flight, 0)
+        room = capacity_bytes - sum(t.bytes for t in device_terms(job)) - max(in_flight, 0)
     lazy = job.engine not in ("deepspeed", "megatron")
     options = {"accumulated": job.run.grad_accum > 1, "training": job.run.task != "inference", "lazy_states": lazy}
     try:

@@ -6,6 +6,7 @@ integer arrays; every other combination is a walk of its own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
@@ -86,7 +87,7 @@ def sweep(make: Callable[[dict[str, Any]], Run], axes: Mapping[str, Sequence[Any
         except InputError as error:
             job = str(error)
         for batch, seq in _grid(sizes, job):
-            yield _evaluate(job, values, batch, seq)
+            yield from _evaluate(job, values, batch, seq)
             if progress is not None:
                 progress(len(batch))
 
@@ -104,22 +105,52 @@ def _grid(sizes: Mapping[str, Ints], job: Job | str) -> Iterator[tuple[Ints, Int
         yield batch[index // len(seq)], seq[index % len(seq)]
 
 
-def _evaluate(job: Job | str, values: dict[str, Any], batch: Ints, seq: Ints) -> Points:
+def _evaluate(job: Job | str, values: dict[str, Any], batch: Ints, seq: Ints) -> Iterator[Points]:
+    """Those that can be as one, then the others by their reasons."""
     import numpy as np
 
     peak: Ints = np.full(len(batch), -1, dtype=np.int64)
     when: Ints = np.zeros(len(batch), dtype=np.int64)
     if isinstance(job, str):
-        return Points(values, batch, seq, peak, when, (), job)
+        yield Points(values, batch, seq, peak, when, (), job)
+        return
     names: tuple[str, ...] = ()
-    try:
-        for same in sides(job, batch, seq):
-            peak[same], when[same], names = peaks(job, batch[same], seq[same])
-    except InputError as error:
-        return Points(values, batch, seq, peak, when, (), str(error))
+    refused: list[tuple[Ints, str]] = []
+    for same, answer in answers(job, batch, seq):
+        if isinstance(answer, str):
+            refused.append((same, answer))
+        else:
+            peak[same], when[same], names = answer
     card = job.run.hardware.gpu
     capacity = None if card is None else find_gpu(card).capacity_bytes
-    return Points(values, batch, seq, peak, when, names, None, sum(term.bytes for term in device_terms(job)), capacity)
+    able = peak >= 0
+    if able.any():
+        yield Points(values, batch[able], seq[able], peak[able], when[able], names, None, sum(term.bytes for term in device_terms(job)), capacity)
+    for same, reason in refused:
+        yield Points(values, batch[same], seq[same], peak[same], when[same], (), reason)
+
+
+def answers(job: Job, batch: Ints, seq: Ints) -> Iterator[tuple[Ints, tuple[Ints, Ints, tuple[str, ...]] | str]]:
+    """Indices of sizes with their `peaks`, or with the reason why they cannot be."""
+    for same in sides(job, batch, seq):
+        yield from _answers(job, batch, seq, same)
+
+
+def _answers(job: Job, batch: Ints, seq: Ints, same: Ints) -> Iterator[tuple[Ints, tuple[Ints, Ints, tuple[str, ...]] | str]]:
+    """One walk; where it is refused, the shorter and the longer sequences apart."""
+    import numpy as np
+
+    try:
+        found: tuple[Ints, Ints, tuple[str, ...]] | str = peaks(job, batch[same], seq[same])
+    except InputError as error:
+        lengths = np.unique(seq[same])
+        if len(lengths) > 1:
+            longer = seq[same] >= lengths[len(lengths) // 2]
+            for part in (same[~longer], same[longer]):
+                yield from _answers(job, batch, seq, part)
+            return
+        found = re.sub(r"\[(\d+)[^\]]*\]", r"\1", str(error))  # an array of sizes in the message
+    yield same, found
 
 
 def sides(job: Job, batch: Ints, seq: Ints) -> Iterator[Ints]:
@@ -130,12 +161,17 @@ def sides(job: Job, batch: Ints, seq: Ints) -> Iterator[Ints]:
     """
     import numpy as np
 
-    named = {n for block in job.model.blocks for m in components(block.module) for n in m.lengths}
-    bounds = sorted(named.union(w for w in windows_of(job.model) if w is not None))
+    bounds = bounds_of(job)
     local = seq if isinstance(job.mesh.cp, int) and job.mesh.cp == 1 else seq // job.mesh.cp
     side = 2 * np.searchsorted(np.asarray(bounds, dtype=np.int64), local, side="right") + (batch == 1)
     for value in np.unique(side):
         yield np.flatnonzero(side == value)
+
+
+def bounds_of(job: Job) -> list[int]:
+    """Lengths from which on other tensors are made, or the same ones cease to grow."""
+    named = {n for block in job.model.blocks for m in components(block.module) for n in m.lengths}
+    return sorted(named.union(w for w in windows_of(job.model) if w is not None))
 
 
 def peaks(job: Job, batch: Ints, seq: Ints) -> tuple[Ints, Ints, tuple[str, ...]]:
@@ -158,4 +194,4 @@ def peaks(job: Job, batch: Ints, seq: Ints) -> tuple[Ints, Ints, tuple[str, ...]
     return peak, when, names
 
 
-__all__ = ["CHUNK", "SIZES", "Points", "peaks", "sides", "sweep"]
+__all__ = ["CHUNK", "SIZES", "Points", "answers", "bounds_of", "peaks", "sides", "sweep"]

@@ -48,6 +48,14 @@ def test_what_cannot_be_is_counted_with_its_reason() -> None:
     assert [row.values["tp"] for row in found.chosen()] == [1]
 
 
+def test_lengths_that_a_model_cannot_have_leave_the_others_be() -> None:
+    found = swept([Layer({"model": "gpt2"})], {"seq-len": (512, 4096, 1024, 2048), "micro-batch": (1, 2)})
+    assert found.counts()["invalid"] == 4
+    assert {row.values["seq_len"] for row in found.chosen()} == {512, 1024}
+    assert len(found.reasons()) == 2
+    assert all("[" not in reason for reason in found.reasons())
+
+
 def test_a_sweep_of_which_nothing_can_be_is_an_error() -> None:
     with pytest.raises(InputError, match="32 attention heads"):
         swept(layers(), {"tp": (3, 5)})

@@ -1,0 +1,35 @@
+"""The search for the largest value that fits."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memcalc.whatif.fit import highest_between, largest
+
+
+@given(st.integers(0, 10**7), st.integers(1, 64))
+def test_the_answer_fits_and_one_step_more_does_not(limit: int, step: int) -> None:
+    assert largest(lambda values: values <= limit, cap=1 << 27, step=step) == limit // step * step
+
+
+@given(st.integers(100, 100_000), st.integers(1, 60))
+def test_a_dip_above_the_first_failure_is_found_at_its_mark(limit: int, width: int) -> None:
+    """Memory falls again where a window begins: values from there on fit for a while."""
+    window = 2 * limit
+
+    def fits(values: object) -> object:
+        return (values <= limit) | ((values >= window) & (values < window + width))  # type: ignore[operator]
+
+    assert largest(fits, cap=1 << 27, marks=[window]) == window + width - 1  # type: ignore[arg-type]
+
+
+def test_no_more_than_the_cap_is_answered() -> None:
+    assert largest(lambda values: np.full(len(values), fill_value=True), cap=1000, step=3) == 999
+
+
+@given(st.integers(0, 1000), st.integers(1, 50))
+def test_bisection_ends_within_a_unit(limit: int, unit: int) -> None:
+    found = highest_between(lambda n: n <= limit, 0, 1001, unit=unit)
+    assert found <= limit < found + unit

@@ -1,0 +1,123 @@
+"""How far a run can go: answers are tight."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from memcalc.engine.resolve import resolve
+from memcalc.errors import InputError
+from memcalc.specs.read import read_run
+from memcalc.whatif import limits as module
+from memcalc.whatif.fit import need, needs, plays
+from memcalc.whatif.limits import Limit, granule, limits
+
+JOBS: list[tuple[str, dict[str, Any]]] = [
+    ("llama-7b", {"recompute": "full", "engine": "fsdp2", "gpus": 8}),
+    ("qwen2.5-0.5b", {}),
+    ("gemma-2-2b", {"attention": "eager"}),
+    ("mixtral-8x7b", {"engine": "fsdp2", "gpus": 64, "recompute": "full"}),
+    ("llama-3.1-8b", {"code": "megatron", "tp": 2, "sp": True, "pp": 2, "gpus": 8, "zero": 1}),
+    ("falcon-mamba-7b", {"engine": "fsdp2", "gpus": 16}),
+]
+
+
+def answer(found: module.Limits, key: str) -> Limit:
+    return next(one for one in found.answers if one.key == key)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(job=st.sampled_from(JOBS), gib=st.integers(20, 140), batch=st.integers(1, 4))
+def test_one_unit_more_does_not_fit_and_the_answer_does(monkeypatch: pytest.MonkeyPatch, job: tuple[str, dict[str, Any]], gib: int, batch: int) -> None:
+    """By estimates of single jobs, on random cards."""
+    monkeypatch.setattr(module, "plays", lambda job, room: need(job) <= room)
+    model, keys = job
+    found = limits(read_run(model, gpu=f"{gib}GiB", micro_batch=batch, seq_len=256, **keys))
+    for key, field in (("seq_len", "seq_len"), ("micro_batch", "micro_batch")):
+        one = answer(found, key)
+        assert one.safe >= one.bound - one.bound // module.GRAIN
+        if one.bound:
+            assert need(replace(found.job, **{field: one.bound})) == one.need_bytes <= found.room.room_bytes
+        assert need(replace(found.job, **{field: one.bound + one.step})) == one.above_bytes > found.room.room_bytes  # type: ignore[operator]
+        assert one.bound % one.step == 0
+
+
+def test_any_shape_of_so_many_tokens_fits_and_one_of_one_more_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "plays", lambda job, room: need(job) <= room)
+    found = limits(read_run("qwen2.5-0.5b", gpu="24GiB", seq_len=300))
+    assert found.tokens is not None
+    most, room = found.tokens.bound, found.room.room_bytes
+    lengths = np.arange(1, 301)
+    assert (needs(found.job, most // lengths, lengths) <= room).all()
+    batch, length = found.tokens.worst
+    assert batch * length == most + 1
+    assert need(replace(found.job, micro_batch=batch, seq_len=length)) > room
+
+
+def test_what_is_safe_is_played_through() -> None:
+    found = limits(read_run("qwen2.5-0.5b", gpu="24GiB", seq_len=512))
+    for one in found.answers:
+        assert 0 < one.safe <= one.bound
+        assert plays(replace(found.job, **{one.key: one.safe}), found.room.room_bytes)
+
+
+def test_a_margin_lowers_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "plays", lambda job, room: need(job) <= room)
+    asked = read_run("qwen2.5-0.5b", gpu="24GiB", seq_len=512)
+    assert answer(limits(asked, margin=0.2), "seq_len").bound < answer(limits(asked), "seq_len").bound
+
+
+def test_the_rank_of_adapters_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "plays", lambda job, room: need(job) <= room)
+    asked = read_run("qwen2.5-0.5b", lora_r=4, gpu="8GiB", seq_len=512)
+    found = limits(asked)
+    rank, room = answer(found, "lora.r"), found.room.room_bytes
+    assert need(resolve(read_run(asked, lora_r=rank.bound))) <= room < need(resolve(read_run(asked, lora_r=rank.bound + 1)))
+
+
+def test_as_many_layers_are_kept_as_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "plays", lambda job, room: need(job) <= room)
+    asked = read_run("llama-3.1-8b", code="megatron", tp=2, gpus=2, zero=1, seq_len=8192, micro_batch=2, gpu="110GiB")
+    kept = answer(limits(asked), "layers kept")
+    assert 0 < kept.bound < 32
+    assert kept.asked == 32
+    one_more = read_run(asked, recompute="full", recompute_method="block", recompute_num_layers=32 - kept.bound - 1)
+    assert need(resolve(one_more)) == kept.above_bytes
+
+
+def test_trials_double_and_then_halve_the_gap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "plays", lambda job, room: need(job) <= room)
+    found = limits(read_run("qwen2.5-0.5b", gpu="24GiB", seq_len=512))
+    tried = [probe.micro_batch for probe in found.probes]
+    most = answer(found, "micro_batch").bound
+    assert tried[:3] == [1, 2, 4]
+    assert max(probe.micro_batch for probe in found.probes if probe.fits) == most
+    assert min(probe.micro_batch for probe in found.probes if not probe.fits) == most + 1
+
+
+def test_nothing_fits_a_card_that_is_too_small() -> None:
+    found = limits(read_run("llama-7b", gpu="24GiB"))
+    assert [one.bound for one in found.answers] == [0, 0]
+    assert found.tokens is None
+
+
+def test_a_model_without_more_positions_ends_there() -> None:
+    length = answer(limits(read_run("gpt2", task="inference", gpu="24GiB")), "seq_len")
+    assert length.bound == length.safe == 1024
+    assert length.above_bytes is None
+    assert "positions for 1024" in length.stop
+
+
+def test_a_card_or_a_limit_is_needed() -> None:
+    with pytest.raises(InputError, match="no card named"):
+        limits(read_run("llama-7b"))
+
+
+def test_lengths_are_cut_evenly() -> None:
+    job = resolve(read_run("llama-3.1-8b", code="megatron", tp=4, sp=True, cp=2, gpus=8))
+    assert granule(job) == 16

@@ -1,0 +1,74 @@
+"""Caches read off models: published rates, and what transformers' own code leaves alive on the tape."""
+
+from __future__ import annotations
+
+import pytest
+
+from memcalc.engine.cache import TRANSFORMERS, Policy, growth_bytes, layer_caches, sequence_bytes, token_bytes
+from memcalc.engine.estimate import estimate
+from memcalc.models.read import read_model
+from memcalc.specs.read import read_run
+
+
+@pytest.mark.parametrize(
+    ("name", "each", "growth"),
+    [
+        ("deepseek-v3", 70_272, 70_272),
+        ("deepseek-v2", 69_120, 69_120),
+        ("llama-3.1-70b", 327_680, 327_680),
+        ("llama-3.1-8b", 131_072, 131_072),
+        ("qwen2.5-7b", 57_344, 57_344),
+        ("mistral-small-24b", 163_840, 163_840),
+        ("gpt-oss-20b", 49_152, 24_576),
+        ("gemma-3-27b", 62 * 8192, 10 * 8192),
+        ("llama-4-scout", 48 * 4096, 12 * 4096),
+        ("qwen3.5-122b-a10b", 12 * 2048, 12 * 2048),
+        ("mamba-130m", 0, 0),
+        ("bert-base-cased", 0, 0),
+    ],
+)
+def test_rates_per_token(name: str, each: int, growth: int) -> None:
+    """While no window is full, and once all are."""
+    caches = layer_caches(read_model(name).blocks)
+    assert (token_bytes(caches, Policy()), growth_bytes(caches, Policy())) == (each, growth)
+
+
+@pytest.mark.parametrize(("name", "gib"), [("qwen2.5-0.5b", 0.11444), ("deepseek-v2", 0.64373), ("deepseek-v3", 0.65446)])
+def test_ten_thousand_tokens(name: str, gib: float) -> None:
+    """As llm-d-planner prints them."""
+    assert sequence_bytes(layer_caches(read_model(name).blocks), 10_000, Policy()) / 2**30 == pytest.approx(gib, abs=6e-6)
+
+
+def test_gpt_oss_full_and_capped() -> None:
+    """32 sequences of 8192 tokens, as hf-mem counts them."""
+    caches = layer_caches(read_model("gpt-oss-20b").blocks)
+    assert 32 * sequence_bytes(caches, 8192, Policy(windows=False)) == 12 * 2**30
+    assert round(32 * sequence_bytes(caches, 8192, Policy()) / 2**30, 2) == 6.09
+
+
+def test_gemma_3_with_keys_in_q8_0_at_128k() -> None:
+    """46.4 GiB if every layer is charged in full, 7.8 with the windows (gpustack's report, 128,000 tokens)."""
+    caches, types = layer_caches(read_model("gemma-3-27b").blocks), {"dtype": "q8_0", "value_dtype": "f16"}
+    assert sequence_bytes(caches, 128_000, Policy(windows=False, **types)) / 2**30 == pytest.approx(46.4, rel=0.002)
+    assert sequence_bytes(caches, 128_000, Policy(**types)) / 2**30 == pytest.approx(7.79, rel=0.002)
+
+
+MODELS = ("llama-3.2-1b", "deepseek-v2-lite", "deepseek-v3.2", "gemma-3-1b", "gpt-oss-20b", "qwen3.5-27b", "mamba-130m", "nemotron-h-56b", "falcon-7b", "gpt2")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_transformers_leaves_as_much(name: str) -> None:
+    """An independent count: tensors that the programs of transformers' modules leave alive after a prefill."""
+    terms = estimate(read_run(name, task="inference", seq_len=64)).instant("decode").terms
+    assert sequence_bytes(layer_caches(read_model(name).blocks), 64, TRANSFORMERS) == sum(t.bytes for t in terms if t.path.startswith("kv_cache"))
+
+
+def test_layers_that_share_heads_take_one_each_beyond_their_number() -> None:
+    caches = layer_caches(read_model("llama-3.1-70b").blocks)
+    assert token_bytes(caches, Policy(tp=16)) == token_bytes(caches, Policy(tp=8)) == 327_680 // 8
+
+
+def test_a_latent_may_be_expanded() -> None:
+    """Where an engine does not store latents: 128 heads of 192 and 128."""
+    caches = layer_caches(read_model("deepseek-v3").blocks)
+    assert token_bytes(caches, Policy(latent=False)) == 61 * 128 * (192 + 128) * 2

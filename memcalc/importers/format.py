@@ -111,6 +111,9 @@ def write(facts: Facts, format_: Format, entry: Entry) -> None:
             facts.leave(entry)
     if rule is None or entry.value is None or (isinstance(entry.value, str) and entry.word in ("auto", "null", "none", "") and isinstance(rule, str)):
         return
+    if isinstance(entry.value, str) and entry.value.startswith("$"):
+        facts.leave(entry, "no shell has put a value in its place")
+        return
     if isinstance(rule, str):
         if isinstance(entry.value, Mapping):
             raise InputError(f"{entry.key} is a map; a value was expected", where=entry.where)

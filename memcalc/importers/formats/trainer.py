@@ -39,9 +39,14 @@ MARKS = (
 
 
 def recognise(keys: Mapping[str, Any]) -> bool:
-    """By the name of a model beside a trainer's key, or by two of the latter."""
+    """By the name of a model, or by three keys of a trainer; asked last."""
     named = any(key in keys for key in ("model_name_or_path", "model_id", "per_device_train_batch_size"))
-    return (named and any(key in keys for key in MARKS)) or sum(key in keys for key in MARKS) > 2 or ("fsdp" in keys and "fsdp_config" in keys)
+    return (
+        "model_name_or_path" in keys
+        or (named and any(key in keys for key in MARKS))
+        or sum(key in keys for key in MARKS) > 2
+        or ("fsdp" in keys and "fsdp_config" in keys)
+    )
 
 
 def _beta(facts: Facts, entry: Entry) -> None:
@@ -92,7 +97,7 @@ def finish(facts: Facts) -> None:
     """TRL's defaults, where the keys are TRL's, and those of transformers otherwise."""
     training_arguments.finish(facts)
     used = {
-        name for name in ("seq_len", "~lora", "lora.r", "~beta", "~grpo", "~packing", "~bits") if name in facts.found and facts.found[name].rank == facts.rank
+        name for name in ("seq_len", "~lora", "lora.r", "~beta", "~grpo", "~packing", "~bits") if name in facts.found and facts.found[name].rank >= facts.rank
     }
     if "~beta" in facts.found and facts.found["~beta"].rank >= facts.rank and "~grpo" not in facts.found:
         facts.put("task", "dpo", facts.where("~beta"))

@@ -1,0 +1,30 @@
+"""A run as a file or flags of another framework: the formats whose module can write one."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+from memcalc.errors import UnknownNameError
+from memcalc.importers.format import PACKAGE, formats
+from memcalc.specs.run import Run
+
+
+def exporters() -> tuple[str, ...]:
+    """The names of the formats that can be written."""
+    return tuple(sorted(format_.name for format_ in formats() if hasattr(import_module(f"{PACKAGE}.{format_.name}"), "export")))
+
+
+def export(run: Run, format_name: str) -> str:
+    """A run in a format.
+
+    Raises:
+        UnknownNameError: none of that name is written.
+        InputError: the format cannot say this run.
+    """
+    if format_name not in exporters():
+        raise UnknownNameError("format", format_name, exporters(), where="--to")
+    written: str = import_module(f"{PACKAGE}.{format_name}").export(run)
+    return written
+
+
+__all__ = ["export", "exporters"]

@@ -1,6 +1,6 @@
 """What facts of several sources mean together: cards, engine, in which dtype weights are held, micro-batches, adapters.
 
-The dtype rules are those of the frameworks (accelerate 1.10: `Accelerator.prepare_model`, `fsdp2_prepare_model`; transformers 5.24: `Trainer`): trained
+The dtype rules are those of the frameworks (accelerate 1.15: `Accelerator.prepare_model`, `fsdp2_prepare_model`; transformers 5.24: `Trainer`): trained
 weights under FSDP and mixed precision are held in fp32, DeepSpeed holds them in the dtype of its own configuration, DDP as they were loaded.
 """
 

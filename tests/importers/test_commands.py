@@ -29,6 +29,7 @@ MEGATRON = (
     "--micro-batch-size 1 --global-batch-size 1024 --tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 2 "
     "--sequence-parallel --use-distributed-optimizer --bf16 --recompute-activations"
 )
+# ruff: noqa: ISC004, E501 (a command stands as it is typed)
 COMMANDS: list[tuple[str, dict[str, Any]]] = [
     (
         "torchrun --nproc_per_node=8 --nnodes=2 train.py --model_name_or_path llama-2-7b --bf16 True --per_device_train_batch_size 2 --gradient_accumulation_steps 8 "

@@ -13,7 +13,7 @@ from memcalc.importers.links import name_deepspeed
 from memcalc.importers.rules import names, unless, when, whole_number
 from memcalc.specs.run import Run
 
-VERSION = "accelerate 1.10"
+VERSION = "accelerate 1.15"
 DISTRIBUTED = {
     "no": "ddp",
     "multi_gpu": "ddp",
@@ -79,9 +79,7 @@ def finish(facts: Facts) -> None:
     fsdp.finish(facts, default_version=1, framework=VERSION)
     if facts.get("~distributed") == "deepspeed" and "~zero_stage" in facts.found:
         rank, facts.rank = facts.rank, DEEPSPEED - 5
-        auto = ("reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_param_persistence_threshold")
-        stage = facts.get("~zero_stage")
-        block = {"stage": stage, **(dict.fromkeys(auto, "auto") if stage == 3 else {})}
+        block = {"stage": facts.get("~zero_stage")}
         facts.put("~deepspeed", {"zero_optimization": block, "bf16": {"enabled": "auto"}, "fp16": {"enabled": "auto"}}, facts.where("~zero_stage"))
         facts.rank = rank
 

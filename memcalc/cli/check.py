@@ -2,56 +2,122 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 from memcalc.cli.estimate import LIMIT, MARGIN, inputs_of, judged, status, with_inputs, written
 from memcalc.cli.shell.command import Argument, Command, Given, Option
+from memcalc.cli.shell.errors import FAILED
 from memcalc.cli.shell.files import ENDINGS, EXPLAIN_INPUTS, FROM, Asked, asked
-from memcalc.cli.shell.output import OUT_FILE, QUIET, format_option, sink
+from memcalc.cli.shell.output import OUT_FILE, QUIET, Sink, format_option, sink
 from memcalc.cli.shell.runs import run_options
+from memcalc.engine.result import Estimate
 from memcalc.errors import InputError
 from memcalc.report.check import Checked
+
+FOR_TOOLS = ("github", "junit", "sarif")
+"""Formats of findings, with the line of the file that is to blame."""
 
 
 def options() -> tuple[Option, ...]:
     """Flags of this command."""
-    return (*run_options(), FROM, LIMIT, MARGIN, format_option("table", "json", "markdown", "csv"), EXPLAIN_INPUTS, OUT_FILE, QUIET)
+    return (*run_options(), FROM, LIMIT, MARGIN, format_option("table", "json", "markdown", "csv", *FOR_TOOLS), EXPLAIN_INPUTS, OUT_FILE, QUIET)
 
 
-def questions(given: Given) -> Iterator[tuple[str, Asked]]:
+class Question(NamedTuple):
+    """One run, or why it cannot be.
+
+    Attributes:
+        name: as typed.
+        asked: the run.
+        refused: the error in its place.
+    """
+
+    name: str
+    asked: Asked | None
+    refused: InputError | None = None
+
+
+def questions(given: Given) -> Iterator[Question]:
     """The runs that a command line names: a launch command, or each file a run.
 
     Raises:
-        InputError: one of them cannot be.
+        InputError: nothing is named, or a pattern that nothing matches.
     """
     words = given.arguments
     if not words:
         if given.text("from") is None and given.text("config") is None:
             raise InputError("name files, or a launch command behind --", where="check")
-        yield given.text("from") or given.text("config") or "", asked(given)
+        yield _question(given.text("from") or given.text("config") or "", given)
     elif words[0].endswith(ENDINGS):
-        for word in words:
-            yield word, asked(given, [word])
+        for word in expanded(words):
+            yield _question(word, given, [word])
     else:
-        yield " ".join(words), asked(given, command=words)
+        yield _question(" ".join(words), given, command=words)
+
+
+def expanded(words: Sequence[str]) -> Iterator[str]:
+    """Words with the patterns among them as the files that they match, sorted; for shells that leave them as they are, and ``**``.
+
+    Raises:
+        InputError: a pattern that nothing matches.
+    """
+    from glob import glob, has_magic
+
+    for word in words:
+        if not has_magic(word) or os.path.exists(word):  # noqa: PTH110
+            yield word
+            continue
+        found = sorted(glob(word, recursive=True))  # noqa: PTH207 (a pattern may be absolute)
+        if not found:
+            raise InputError("matches no file", where=word)
+        yield from found
+
+
+def _question(name: str, given: Given, words: Sequence[str] = (), *, command: Sequence[str] = ()) -> Question:
+    try:
+        return Question(name, asked(given, words, command=command))
+    except InputError as error:
+        return Question(name, None, error)
+
+
+def answers(given: Given) -> Iterator[tuple[Question, Estimate | None]]:
+    """Each run with its estimate."""
+    from memcalc.engine.estimate import estimate
+
+    for question in questions(given):
+        if question.asked is None:
+            yield question, None
+            continue
+        try:
+            yield question, judged(question.asked.noted(estimate(question.asked.run)), given)
+        except InputError as error:
+            yield question._replace(refused=error), None
 
 
 def run(given: Given) -> int:
     """Do it."""
-    from memcalc.engine.estimate import estimate
-
     out = sink(given)
-    found = [(name, question, judged(question.noted(estimate(question.run)), given)) for name, question in questions(given)]
+    found = list(answers(given))
+    worst = max(FAILED if answer is None else status(answer, given) for _, answer in found)
+    if out.format in FOR_TOOLS:
+        out.write(_for_tools(found, given, out))
+        return worst
     if len(found) == 1:
-        _, question, answer = found[0]
+        question, answer = found[0]
+        if question.refused is not None:
+            raise question.refused
+        assert question.asked is not None
+        assert answer is not None
         text = written(answer, out, explain=False, ranks=False)
-        out.write(with_inputs(text, question, out) if given.on("explain-inputs") else text)
-        return status(answer, given)
+        out.write(with_inputs(text, question.asked, out) if given.on("explain-inputs") else text)
+        return worst
     from memcalc.report import check as report
     from memcalc.report.style import Style
 
-    rows = sorted((Checked(name, answer) for name, _, answer in found), key=report.sort_key)
-    origins = {name: [row._asdict() for row in inputs_of(question)] for name, question, _ in found}
+    rows = sorted((Checked(one.name, answer, str(one.refused or "")) for one, answer in found), key=report.sort_key)
+    origins = {one.name: [row._asdict() for row in inputs_of(one.asked)] for one, _ in found if one.asked is not None}
     texts = {
         "table": lambda: report.text(rows, Style(out.width, out.colour)),
         "json": lambda: report.as_json(rows, inputs=origins if given.on("explain-inputs") else None),
@@ -59,7 +125,20 @@ def run(given: Given) -> int:
         "csv": lambda: report.comma_separated(rows),
     }
     out.write(texts[out.format]())
-    return max(status(answer, given) for _, _, answer in found)
+    return worst
+
+
+def _for_tools(found: Sequence[tuple[Question, Estimate | None]], given: Given, out: Sink) -> str:
+    from memcalc import __version__
+    from memcalc.report import annotations
+    from memcalc.whatif.findings import findings
+
+    margin = given.text("margin") is not None
+    cases = [(one.name, answer, list(findings(one.name, answer, str(one.refused or ""), margin_counts=margin))) for one, answer in found]
+    if out.format == "junit":
+        return annotations.junit(cases)
+    every = [finding for _, _, some in cases for finding in some]
+    return annotations.github(every) if out.format == "github" else annotations.sarif(every, version=__version__)
 
 
 COMMAND = Command(
@@ -70,5 +149,6 @@ COMMAND = Command(
     example=(
         "memcalc check --gpu h100-80g -- torchrun --nproc_per_node 8 train.py --bf16 --deepspeed ds.json",
         "memcalc check runs/*.yaml --limit 75GiB",
+        "memcalc check runs/*.yaml --format github",
     ),
 )

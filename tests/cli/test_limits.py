@@ -6,9 +6,19 @@ import csv
 import io
 import json
 
+import pytest
+
+from memcalc.whatif import limits
+from memcalc.whatif.fit import need
 from tests.cli.run import Cli
 
 SMALL = ("limits", "qwen2.5-0.5b", "--gpu", "6GiB", "--seq-len", "64")
+
+
+@pytest.fixture(autouse=True)
+def _not_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The allocator is played in the tests of `memcalc.whatif.limits`."""
+    monkeypatch.setattr(limits, "plays", lambda job, room: need(job) <= room)
 
 
 def test_every_form_shows_the_same_numbers(cli: Cli) -> None:

@@ -1,0 +1,96 @@
+"""``memcalc check``, and files of other frameworks on the command line."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.run import Cli
+
+DS = '{"zero_optimization": {"stage": 3}, "bf16": {"enabled": "auto"}}\n'
+ACCELERATE = "distributed_type: FSDP\nmixed_precision: bf16\nnum_processes: 8\nfsdp_config: {fsdp_version: 2}\n"
+TRAINER = "model_name_or_path: llama-7b\nper_device_train_batch_size: 2\nbf16: true\nmax_length: 1024\nfrobnicate: 3\n"
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in (("ds.json", DS), ("acc.yaml", ACCELERATE), ("train.yaml", TRAINER), ("run.yaml", "model: llama-7b\nseq_len: 128\n")):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+
+def test_several_files_are_one_job_and_flags_win(cli: Cli) -> None:
+    done = cli("estimate", "--from", "acc.yaml", "--from", "train.yaml", "--seq-len", "256", "--format", "json", "--explain-inputs")
+    assert done.status == 0, done.err
+    answer = json.loads(done.out)
+    inputs = {row["key"]: (row["value"], row["where"]) for row in answer["inputs"]}
+    assert inputs["hardware.gpus"] == (8, "acc.yaml:3")
+    assert inputs["micro_batch"] == (2, "train.yaml:2")
+    assert inputs["dtype"][0] == "float32"
+    assert inputs["seq_len"] == (256, "the command line of memcalc")
+    assert "train.yaml:5: frobnicate 3" in answer["ignored"]
+    assert any(line.startswith("loss chunked: default of TRL") for line in answer["assumptions"])
+    assert not any(line.startswith("seq_len") for line in answer["assumptions"])
+
+
+def test_files_of_other_frameworks_stand_among_the_arguments(cli: Cli) -> None:
+    named = json.loads(cli("estimate", "--from", "acc.yaml", "--from", "train.yaml", "--format", "json").out)
+    bare = json.loads(cli("estimate", "train.yaml", "acc.yaml", "--format", "json").out)
+    assert named["peak"] == bare["peak"]
+
+
+def test_a_command_is_read_and_not_run(cli: Cli) -> None:
+    words = "torchrun --nproc_per_node 8 no_such_script.py --model_name_or_path llama-7b --bf16 --per_device_train_batch_size 1 --deepspeed ds.json"
+    done = cli("check", "--gpu", "h100-80g", "--format", "json", "--", *words.split())
+    assert done.status == 0, done.err
+    assert json.loads(done.out)["verdict"]["fits"]
+
+
+def test_files_are_a_row_each_the_worst_first(cli: Cli) -> None:
+    done = cli("check", "run.yaml", "train.yaml", "--limit", "60GiB")
+    assert done.status == 1
+    first, second = done.out.splitlines()[1:3]
+    assert first.startswith("train.yaml")
+    assert "does not fit" in first
+    assert second.startswith("run.yaml")
+
+
+@pytest.mark.parametrize("format_name", ["json", "markdown", "csv"])
+def test_rows_in_every_format(cli: Cli, format_name: str) -> None:
+    done = cli("check", "run.yaml", "train.yaml", "--format", format_name)
+    assert done.status == 0
+    assert "train.yaml" in done.out
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("a.json", '{"zero_optimization": {"stage": 3', "a.json:2: is not YAML"),
+        ("a.json", '{"zero_optimization": {"stage": "three"}}', "a.json:1"),
+        ("a.yaml", "distributed_type: FSDP\nsurprise: 1\n", "a.yaml:2: unknown key of accelerate YAML 'surprise'"),
+        ("a.yaml", "base_model: m\nmicro_batch_size: lots\n", "a.yaml:2"),
+        ("a.yaml", "model: {_component_: x.llama3_8b}\nbatch_size: ${batch_size}\n", "a.yaml:2: refers to itself"),
+        ("a.toml", "[training\n", "a.toml:1"),
+        ("a.yaml", "base_model: m\ndatasets: &a [1]\nx: &b " + "[*a, *a, *a, *a, *a, *a, *a, *a, *a, *a]\n" + "".join(
+            f"x{i}: &c{i} [{', '.join([('*b' if i == 0 else f'*c{i - 1}')] * 10)}]\n" for i in range(6)), "holds more than"),
+    ],
+)  # fmt: skip
+def test_a_malformed_file_is_refused_in_one_line_within_a_second(cli: Cli, tmp_path: Path, name: str, text: str, said: str) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    begin = time.perf_counter()
+    line = cli.refused("estimate", "llama-7b", "--from", name)
+    assert said in line
+    assert time.perf_counter() - begin < 1
+
+
+def test_nothing_to_check_is_said(cli: Cli) -> None:
+    assert "name files, or a launch command behind --" in cli.refused("check")
+    assert "no program" in cli.refused("check", "--", "A=1")
+
+
+def test_a_task_that_is_not_counted_is_refused_with_its_place(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "lf.yaml").write_text("model_name_or_path: llama-7b\nstage: kto\nfinetuning_type: lora\n", encoding="utf-8")
+    assert "lf.yaml:2: task is 'kto'" in cli.refused("estimate", "lf.yaml")

@@ -14,7 +14,7 @@ SCORE_DIR ?= ../shared
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet install
 
-.PHONY: demo test check lint types arch fmt bench score accuracy clean help
+.PHONY: demo test check lint types arch fmt bench score docs accuracy clean help
 
 demo: $(VENV)/.base  ## the estimate of LLaMA 7B on four A100s
 	@$(BIN)/memcalc estimate llama-7b --tp 2 --zero 2 --gpus 4 --gpu a100-80g
@@ -45,6 +45,9 @@ score: $(VENV)/.base  ## estimates against traced training steps, where those ar
 	@if [ ! -f $(SCORE_DIR)/tools/score.py ]; then echo "no $(SCORE_DIR)/tools/score.py here: nothing to score against"; exit 0; fi; \
 	status=0; for traces in traces traces_sharded; do echo "== $$traces"; \
 	$(BIN)/python $(SCORE_DIR)/tools/score.py $(SCORE_DIR)/facts/$$traces.json --memcalc $(BIN)/memcalc || status=1; done; exit $$status
+
+docs: $(VENV)/.base  ## docs/importers.md from the tables of keys
+	@$(BIN)/python -m memcalc.importers.documentation > docs/importers.md
 
 accuracy: $(VENV)/.dev  ## the tests that hold estimates against traced, published and measured figures
 	@$(BIN)/python -m pytest -m accuracy $(PYTEST_ARGS)

@@ -36,7 +36,8 @@ LORA: dict[str, Any] = {
     "recompute": "full",
 }
 TITAN: dict[str, Any] = {
-    "code": "torchtitan", "dtype": "float32", "autocast": "bfloat16", "model": "llama-3.1-8b", "optimizer": "adamw_torch_fused", "recompute": "full", "micro_batch": 2,
+    "code": "torchtitan",
+    "dtype": "float32", "autocast": "bfloat16", "model": "llama-3.1-8b", "optimizer": "adamw_torch_fused", "recompute": "full", "micro_batch": 2,
     "sharding": {"engine": "fsdp2", "dp": 8, "reduce_dtype": "float32", "fsdp_wrap_ends": True}, "grad_accum": 2,
 }  # fmt: skip
 MEGATRON: dict[str, Any] = {
@@ -46,7 +47,8 @@ MEGATRON: dict[str, Any] = {
 VLLM: dict[str, Any] = {"task": "inference", "dtype": "bfloat16", "sharding": {"tp": 2}}
 
 CASES = [
-    ("deepspeed", "json", DEEPSPEED), ("deepspeed", "json", OFFLOADED), ("deepspeed", "json", CONFIGURED), ("accelerate", "yaml", DEEPSPEED | {"micro_batch": 1}),
+    ("deepspeed", "json", DEEPSPEED), ("deepspeed", "json", OFFLOADED), ("deepspeed", "json", CONFIGURED),
+    ("accelerate", "yaml", DEEPSPEED | {"micro_batch": 1}),
     ("accelerate", "yaml", FSDP2), ("accelerate", "yaml", FSDP1), ("trainer", "yaml", LORA), ("trainer", "yaml", DEEPSPEED), ("torchtitan", "toml", TITAN),
     ("megatron", "", MEGATRON), ("vllm", "", VLLM),
 ]  # fmt: skip
@@ -64,9 +66,7 @@ def test_what_is_exported_and_read_again_is_the_same(name: str, ending: str, key
         words = text.split()
         found = import_files([], command=words if name == "vllm" else ["torchrun", "--nproc_per_node", "8", "pretrain_gpt.py", *words])
     own = {"sharding": {"dp": run.sharding.dp}} if run.sharding.dp else {}
-    given = {
-        key: value for key, value in (LLAMA | keys).items() if key in ("model", "seq_len") or (name in ("deepspeed", "accelerate") and key in ("optimizer",))
-    }
+    given = {key: value for key, value in (LLAMA | keys).items() if key in ("model", "seq_len") or (name in ("deepspeed", "accelerate") and key == "optimizer")}
     again = merged([found.layer, Layer(given | own)])
     assert peaks(again) == peaks(run)
 

@@ -26,12 +26,19 @@ def run_of(data: Any) -> Any:
     return found
 
 
+def part_of(data: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:
+    """What of some data stands in other data, too: a run may come to hold more keys of a file."""
+    return {
+        key: part_of(value, wanted[key]) if isinstance(value, dict) and isinstance(wanted[key], dict) else value for key, value in data.items() if key in wanted
+    }
+
+
 @pytest.mark.parametrize("name", [name for name, told in EXPECTED.items() if "run" in told])
 def test_a_file_is_read_into_its_run(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(DATA)
     found = import_files([name])
     assert found.files[0] == (name, EXPECTED[name]["format"])
-    assert run_of(found.layer.data) == EXPECTED[name]["run"]
+    assert part_of(run_of(found.layer.data), EXPECTED[name]["run"]) == EXPECTED[name]["run"]
     assert all(origin.where for origin in found.origins)
 
 

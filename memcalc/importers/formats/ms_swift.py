@@ -49,7 +49,7 @@ def _megatron_flag(facts: Facts, entry: Entry) -> None:
 
 
 KEYS: dict[str, Rule] = {
-    **dict.fromkeys(megatron.SHARED, _megatron_flag),
+    **dict.fromkeys(sorted(megatron.SHARED), _megatron_flag),
     **training_arguments.KEYS,
     **adapters.KEYS,
     "model": "model",

@@ -16,7 +16,11 @@ from memcalc.engine.walk import Walk, Walked
 from memcalc.specs.job import Job
 from memcalc.specs.run import Run
 from memcalc.tape.tensor import Record
-from memcalc.units import DTYPE_BYTES
+from memcalc.units import DTYPE_BYTES, gib
+
+
+SERVERS = ("vllm", "sglang", "trtllm")
+"""Code that serves, by budgets of its own; one file of `memcalc.engine.serving` each."""
 
 
 def estimate(run: Run) -> Estimate:
@@ -25,11 +29,19 @@ def estimate(run: Run) -> Estimate:
     Raises:
         InputError: the run cannot be: an unknown name, degrees that do not go together, …
     """
+    if run.code in SERVERS:
+        from memcalc.engine.serving.resolve import resolve_server
+
+        return estimate_job(resolve_server(run))
     return estimate_job(resolve(run))
 
 
 def estimate_job(job: Job) -> Estimate:
     """The estimate of a resolved job."""
+    if job.run.code in SERVERS:
+        from memcalc.engine.serving import serve
+
+        return serve(job)
     ranks = [rank_estimate(job, walked) for walked in walk_ranks(job)]
     ranks.sort(key=lambda r: -r.allocated_bytes)
     total = job.model.num_params
@@ -41,10 +53,21 @@ def estimate_job(job: Job) -> Estimate:
         verdict=verdict_for(job, ranks[0]),
         sanity=sanity_of(job),
         assumptions=job.assumptions,
-        notes=job.notes,
+        notes=job.notes + accumulation_notes(job, ranks[0]),
         ignored=job.ignored,
         host_bytes=host_bytes(job, ranks),
     )
+
+
+def accumulation_notes(job: Job, rank: RankEstimate) -> tuple[str, ...]:
+    """What more micro-batches in a step cost: gradients that earlier ones have left, where the engine keeps any."""
+    if job.run.grad_accum == 1 or job.run.task != "train" or job.mesh.pp > 1:
+        return ()
+    held = {i.name: sum(t.bytes for t in i.terms if t.path.startswith("gradients/")) for i in rank.instants}
+    kept = held.get("forward_end", 0) - held.get("start", 0)
+    if kept <= 0:
+        return (f"grad_accum {job.run.grad_accum} allocates nothing: between micro-batches no gradient is kept that was not there",)
+    return (f"grad_accum {job.run.grad_accum}: {gib(kept)} of gradients of earlier micro-batches are there from forward on; their number changes nothing",)
 
 
 def host_bytes(job: Job, ranks: list[RankEstimate]) -> int:

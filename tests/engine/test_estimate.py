@@ -37,3 +37,11 @@ def test_host_memory_is_that_of_a_node() -> None:
     assert rank > 0
     assert (node.host_bytes, pair.host_bytes) == (8 * rank, 2 * rank)
     assert answer(sharding=sharding).host_bytes == 0
+
+
+def test_accumulation_says_what_it_keeps() -> None:
+    """More micro-batches cost the gradients of the first, however many they are."""
+    two, many = answer(grad_accum=2), answer(grad_accum=64)
+    assert two.instant("forward_peak").allocated_bytes == many.instant("forward_peak").allocated_bytes
+    assert "gradients of earlier micro-batches are there from forward on" in two.notes[-1]
+    assert answer().notes == ()

@@ -11,6 +11,9 @@ from memcalc.components.norm import LayerNorm
 from memcalc.dataclass import dataclass
 from memcalc.specs.model import Axis, Component, Weight
 
+COPY = "modules_to_save/default/weight"
+"""The trained copy of a weight."""
+
 
 @dataclass(frozen=True)
 class Alibi:
@@ -26,6 +29,39 @@ class Alibi:
     heads: int
     style: Literal["bias", "table", "mask"]
     length: int = 0
+
+
+@dataclass(frozen=True)
+class TableAdapter(Component):
+    """A low-rank adapter of a table (peft/tuners/lora/layer.py, Embedding).
+
+    Attributes:
+        vocab, width: the table's axes.
+        r: rank.
+        dtype: what both factors are held in.
+    """
+
+    vocab: Axis
+    width: Axis
+    r: int
+    dtype: str = "float32"
+
+    def own_weights(self) -> Iterator[Weight]:
+        """``lora_embedding_A`` (r, vocab) and ``lora_embedding_B`` (width, r)."""
+        rank = Axis("r", self.r)
+        yield Weight("lora_embedding_A/default", (rank, self.vocab), dtype=self.dtype)
+        yield Weight("lora_embedding_B/default", (self.width, rank), dtype=self.dtype)
+
+
+@dataclass(frozen=True)
+class Original(Component):
+    """The frozen weight of which a copy is trained in its place (PEFT's ModulesToSaveWrapper)."""
+
+    weight: Weight
+
+    def own_weights(self) -> Iterator[Weight]:
+        """That weight."""
+        yield self.weight._replace(frozen=True)
 
 
 @dataclass(frozen=True)
@@ -50,6 +86,8 @@ class Embedding(Component):
         style: whose order of steps: ``decoder`` (tokens alone), ``gpt2`` (positions summed by the model's own code, which holds both
             summands), ``opt`` (likewise, positions counted from a mask), ``bloom`` (normalised by the model's own code), ``bert`` (all in
             an embedding module, positions from a buffer), ``roberta`` (likewise, positions counted for each sequence).
+        adapter: low-rank, of the token table.
+        original: the frozen token table, where a copy of it is trained.
     """
 
     vocab: Axis
@@ -69,6 +107,8 @@ class Embedding(Component):
     mask_each: bool = False
     reserved_positions: int = 0
     style: Literal["decoder", "gpt2", "opt", "bloom", "bert", "roberta"] = "decoder"
+    adapter: TableAdapter | None = None
+    original: Original | None = None
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -77,7 +117,7 @@ class Embedding(Component):
 
     def own_weights(self) -> Iterator[Weight]:
         """``weight`` (vocab, width), ``position/weight``, ``token_type/weight``."""
-        yield Weight("weight", (self.vocab, self.width), (("vocab", 0),))
+        yield Weight("weight" if self.original is None else COPY, (self.vocab, self.width), (("vocab", 0),))
         if self.positions:
             width = self.project.outputs if self.project is not None and self.style == "opt" else self.width
             yield Weight("position/weight", (Axis("positions", self.positions), width))

@@ -57,6 +57,8 @@ def refuse_finetuning(run: Run, model: ModelSpec, *, engine: str, zero: int) -> 
     Raises:
         InputError: a loss that the model's code or the engine cannot compute in this way.
     """
+    if run.quantization is not None and engine == "deepspeed" and zero == 3:
+        raise InputError("stage 3 cannot partition packed weights of one byte; use zero 2, or fsdp", where="quantization")
     if run.loss != "cross_entropy" and run.task == "train":
         _refuse_loss(run, model, engine=engine, zero=zero)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memcalc.importers.facts import Entry, Facts, Rule
-from memcalc.importers.rules import switch, unless, when, whole_number
+from memcalc.importers.rules import switch, unless, whole_number
 
 
 def targets(facts: Facts, entry: Entry) -> None:
@@ -12,6 +12,13 @@ def targets(facts: Facts, entry: Entry) -> None:
     if isinstance(value, list) and len(value) == 1 and str(value[0]) in ("all-linear", "all", "all_linear"):
         value = "all-linear"
     facts.put("lora.target_modules", value, entry.where)
+
+
+def saved(facts: Facts, entry: Entry) -> None:
+    """Modules of which a whole copy is trained: a list, or names in a text."""
+    items = entry.value if isinstance(entry.value, list) else str(entry.value).replace(",", " ").split()
+    if items:
+        facts.put("lora.modules_to_save", tuple(str(item) for item in items), entry.where)
 
 
 def all_linear(facts: Facts, entry: Entry) -> None:
@@ -51,7 +58,7 @@ KEYS: dict[str, Rule] = {
     "bnb_4bit_quant_type": "~quant_type",
     "use_bnb_nested_quant": switch("~double_quant"),
     "bnb_4bit_use_double_quant": switch("~double_quant"),
-    "use_dora": when("", None, then="its magnitudes and the merged weight of its forward are not counted"),
+    "use_dora": switch("lora.use_dora"),
     "lora_target_parameters": unless(),
 }
 

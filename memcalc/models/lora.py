@@ -3,34 +3,89 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
-from memcalc.components import Head, Linear
-from memcalc.components.lora import LoraLinear
-from memcalc.errors import UnknownNameError
-from memcalc.specs.model import Axis, Component, ModelSpec
+from memcalc.components import Embedding, Head, Linear
+from memcalc.components.embedding import Original, TableAdapter
+from memcalc.components.lora import LoraLinear, SavedLinear
+from memcalc.errors import InputError, UnknownNameError
+from memcalc.specs.model import Axis, Block, Component, ModelSpec
 from memcalc.specs.run import LoraSpec
 
 C = TypeVar("C", bound=Component)
 
 
+DEFAULT_TARGETS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(("bart", "opt", "gptj", "gpt_neo", "llama", "llama4", "llama4_text", "mistral", "mixtral", "stablelm"), ("q_proj", "v_proj")),
+    **dict.fromkeys(("gemma", "gemma2", "gemma3_text", "gemma4", "gemma4_text", "qwen2", "qwen3"), ("q_proj", "v_proj")),
+    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "electra"), ("query", "value")),
+    **dict.fromkeys(("bloom", "gpt_neox", "falcon", "chatglm"), ("query_key_value",)),
+    **dict.fromkeys(("gpt2", "gpt_bigcode"), ("c_attn",)),
+    "t5": ("q", "v"),
+    "mt5": ("q", "v"),
+    "mpt": ("Wqkv",),
+    "codegen": ("qkv_proj",),
+    "phi": ("q_proj", "v_proj", "fc1", "fc2"),
+    "nemotron_h": ("q_proj", "k_proj", "v_proj", "o_proj"),
+}
+"""What PEFT targets where nothing is named, by model_type (peft/utils/constants.py, TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING)."""
+
+
 def adapt(model: ModelSpec, lora: LoraSpec) -> ModelSpec:
-    """Wrap every linear layer that ``target_modules`` names; the output head only when it is named.
+    """Wrap every layer that ``target_modules`` names, the output head and the token table only when they are named.
 
     Raises:
-        UnknownNameError: a name that no linear layer of the model has.
+        InputError: a rank that is none.
+        UnknownNameError: a name that no linear layer of the model has; with ``default``, a model_type for which PEFT has none.
     """
+    if lora.target_modules == "default":
+        if model.model_type not in DEFAULT_TARGETS:
+            raise UnknownNameError("model_type with default target modules", model.model_type, DEFAULT_TARGETS, where="lora.target_modules")
+        lora = lora.model_copy(update={"target_modules": DEFAULT_TARGETS[model.model_type]})
+    for key, rank in (lora.rank_pattern or {}).items():
+        if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
+            raise InputError(f"{key} has rank {rank!r}; a positive integer was expected", where="lora.rank_pattern")
     names = {m.name for block in model.blocks for _, m in linears(block.module)}
+    names |= {block.path.rsplit("/", 1)[-1] for block in model.blocks if isinstance(block.module, Embedding)}
     wanted = targets(lora, names)
-    blocks = tuple(
-        replace(block, module=wrap(block.module, f"{block.path}/", lora, wanted))
-        if not (lora.target_modules == "all-linear" and block.role == "head")
-        else block
-        for block in model.blocks
-    )
-    return replace(model, blocks=blocks)
+    return replace(model, blocks=tuple(adapted(block, lora, wanted) for block in saved(model, lora)))
+
+
+def adapted(block: Block, lora: LoraSpec, wanted: Callable[[str, str], bool]) -> Block:
+    """A block with its targeted layers wrapped."""
+    everything = lora.target_modules == "all-linear"
+    if block.role == "head" and everything:
+        return block
+    module = wrap(block.module, f"{block.path}/", lora, wanted)
+    name = block.path.rsplit("/", 1)[-1]
+    if isinstance(module, Embedding) and not everything and wanted(name, block.path.replace("/", ".")):
+        module = replace(module, adapter=TableAdapter(module.vocab, module.width, lora.r, lora.dtype))
+    return replace(block, module=module)
+
+
+def saved(model: ModelSpec, lora: LoraSpec) -> Iterator[Block]:
+    """The blocks, with a trained copy of each module that ``modules_to_save`` names: the token table, the output head.
+
+    Raises:
+        UnknownNameError: another name.
+    """
+    names = set(lora.modules_to_save or ())
+    known = {block.path.rsplit("/", 1)[-1]: block for block in model.blocks if type(block.module) in (Embedding, Head)}
+    for name in names - known.keys():
+        raise UnknownNameError("module to save", name, known, where="lora.modules_to_save")
+    for block in model.blocks:
+        module, is_saved = block.module, block.path.rsplit("/", 1)[-1] in names
+        if isinstance(module, Embedding):
+            table = next(module.own_weights())
+            head_shares = not any(type(b.module) is Head and b.path.rsplit("/", 1)[-1] in names for b in model.blocks)
+            tied = module.tied and head_shares and not is_saved
+            module = replace(module, tied=tied, original=Original(table)) if is_saved else replace(module, tied=tied)
+        elif isinstance(module, Head) and is_saved:
+            proj, original = module.proj, None if module.tied else Original(next(module.proj.own_weights()))
+            module = replace(module, proj=SavedLinear(proj.name, proj.inputs, proj.outputs, proj.bias, proj.split, proj.dtype, original))
+        yield replace(block, module=module)
 
 
 def targets(lora: LoraSpec, names: set[str]) -> Callable[[str, str], bool]:
@@ -70,7 +125,7 @@ def wrap(module: C, prefix: str, lora: LoraSpec, wanted: Callable[[str, str], bo
         if isinstance(value, Linear):
             path = f"{prefix}{value.name}".replace("/", ".")
             if wanted(value.name, path):
-                changed[field.name] = wrapped(value, lora)
+                changed[field.name] = wrapped(value, lora, path)
         elif isinstance(value, Component) and not isinstance(value, Head):
             changed[field.name] = wrap(value, f"{prefix}{value.module_name or field.name}/", lora, wanted)
         elif isinstance(value, tuple) and any(isinstance(item, Component) for item in value):
@@ -80,14 +135,18 @@ def wrap(module: C, prefix: str, lora: LoraSpec, wanted: Callable[[str, str], bo
     return replace(module, **changed) if changed else module
 
 
-def wrapped(linear: Linear, lora: LoraSpec) -> LoraLinear:
-    """One linear layer with its adapter."""
-    rank = Axis("r", lora.r)
+def wrapped(linear: Linear, lora: LoraSpec, path: str) -> LoraLinear:
+    """One linear layer with its adapter, whose rank may depend on its dotted path (peft/utils/other.py, get_pattern_key)."""
+    found = (r for key, r in (lora.rank_pattern or {}).items() if re.match(rf"(.*\.)?({key})$", path))
+    rank = Axis("r", next(found, lora.r))
     a = Linear("lora_A/default", linear.inputs, rank, split="row" if linear.split == "row" else None, dtype=lora.dtype)
     b = Linear("lora_B/default", rank, linear.outputs, split="column" if linear.split == "column" else None, dtype=lora.dtype)
-    return LoraLinear(linear, a, b, lora.dropout)
+    return LoraLinear(linear, a, b, lora.dropout, lora.use_dora)
+
+
+TRAINED = ("/lora_A/", "/lora_B/", "/lora_embedding_", "/lora_magnitude_vector/", "/modules_to_save/")
 
 
 def is_adapter(path: str) -> bool:
-    """Whether a weight's path is that of an adapter."""
-    return "/lora_A/" in path or "/lora_B/" in path
+    """Whether a weight's path is that of an adapter, or of a copy that is trained in a module's place."""
+    return any(part in path for part in TRAINED)

@@ -117,9 +117,12 @@ class LoraSpec(Spec):
     """Low-rank adapters (PEFT's names)."""
 
     r: Count = Field(8, description="rank")
-    target_modules: str | tuple[str, ...] = Field("all-linear", description="names, one regular expression, or all-linear")
+    target_modules: str | tuple[str, ...] = Field("all-linear", description="names, one regular expression, all-linear, or default: PEFT's own choice")
     dtype: Dtype = Field("float32", description="dtype of the adapters")
     dropout: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="on the adapters' input")
+    rank_pattern: dict[str, Any] | None = Field(None, description="other ranks, by the ends of layers' paths: {q_proj: 16}")
+    modules_to_save: tuple[str, ...] | None = Field(None, description="the token table or the output head, of which a whole copy is trained")
+    use_dora: bool = Field(False, description="train the magnitudes of the merged weights' rows, too")
 
 
 class OffloadSpec(Spec):

@@ -9,6 +9,7 @@ from memcalc.code.transformers.dropout import dropout
 from memcalc.code.transformers.mask import make_alibi, make_mask, make_masks, mask_name
 from memcalc.code.transformers.rotary import make_angles
 from memcalc.components import Embedding
+from memcalc.components.embedding import TableAdapter
 from memcalc.errors import InputError
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
@@ -33,7 +34,20 @@ def embed(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
 def look_up(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
     """Rows of the token table."""
     table = next(m.own_weights())
-    return F.embedding(ids, ctx.parameter(table, has_gradient=m.tied), m.width, "inputs_embeds")
+    rows = F.embedding(ids, ctx.parameter(table, has_gradient=m.tied), m.width, "inputs_embeds")
+    return rows if m.adapter is None else adapted(ctx, m.adapter, ids, rows)
+
+
+def adapted(ctx: Context, m: TableAdapter, ids: Tensor, rows: Tensor) -> Tensor:
+    """Rows with ``A[ids] B`` added to them in the wider dtype (peft/tuners/lora/layer.py, Embedding.forward)."""
+    with ctx.inside("adapter"):
+        a, b = (ctx.parameter(weight) for weight in m.own_weights())
+        low = F.embedding(ids, a, Axis("r", m.r), "adapter's rows")
+        update = F.scale(F.linear(low, b, None, m.width, "product"), "update")
+        del low
+    dtype = rows.dtype
+    rows = F.add(rows, update, "with update")
+    return F.cast(rows, dtype, "inputs_embeds")
 
 
 def positions(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ from typing import Any
 
 from memcalc.code.context import Context
 from memcalc.components import Head, Linear
+from memcalc.components.lora import SavedLinear
 from memcalc.errors import InputError
 from memcalc.formulas.loss import liger_chunk
 from memcalc.specs.model import Axis
@@ -24,7 +25,7 @@ def weight_of(ctx: Context, m: Head) -> Tensor:
     Raises:
         InputError: the head is adapted, or has a bias.
     """
-    if type(m.proj) is not Linear or m.proj.bias:
+    if type(m.proj) not in (Linear, SavedLinear) or m.proj.bias:
         raise InputError(f"loss {ctx.settings.loss} takes the head's weight as it is: none with an adapter or a bias", where="loss")
     with ctx.inside(m.proj.module_name):
         return ctx.parameter(next(m.proj.own_weights()))

@@ -1,0 +1,75 @@
+"""Adapters as a change of the model's tree: what is wrapped, and with how many parameters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from memcalc.errors import UnknownNameError
+from memcalc.models.lora import DEFAULT_TARGETS, adapt, is_adapter
+from memcalc.models.read import read_model
+from memcalc.specs.model import ModelSpec
+from memcalc.specs.run import LoraSpec
+
+HIDDEN, VOCAB, LAYERS = 4096, 32000, 32
+
+
+def adapted(model: str = "llama-7b", **keys: Any) -> ModelSpec:
+    """A model with adapters."""
+    return adapt(read_model(model), LoraSpec.model_validate({"r": 8, **keys}))
+
+
+def num_trained(spec: ModelSpec) -> int:
+    """Elements of adapters and of trained copies."""
+    return sum(w.num_params * copies for path, w, copies in spec.weights() if is_adapter(path) and not w.frozen)
+
+
+def test_default_targets_are_pefts() -> None:
+    """Queries and values of Llama."""
+    assert num_trained(adapted(target_modules="default")) == LAYERS * 2 * 8 * 2 * HIDDEN
+
+
+def test_a_model_type_without_default_targets_is_an_error() -> None:
+    """PEFT asks for them, too."""
+    with pytest.raises(UnknownNameError, match="default target modules"):
+        adapted("gpt-oss-20b", target_modules="default")
+    assert "llama" in DEFAULT_TARGETS
+
+
+@pytest.mark.parametrize(("pattern", "rank"), [({"q_proj": 32}, 32), ({"self_attn.q_proj": 4}, 4), ({"v_proj": 32}, 8)])
+def test_a_rank_may_depend_on_the_path(pattern: dict[str, int], rank: int) -> None:
+    """Of the end of a path, or a longer end."""
+    assert num_trained(adapted(target_modules=["q_proj"], rank_pattern=pattern)) == LAYERS * rank * 2 * HIDDEN
+
+
+def test_dora_adds_a_magnitude_for_each_row() -> None:
+    """Of each targeted layer."""
+    assert num_trained(adapted(target_modules=["q_proj"], use_dora=True)) == LAYERS * (8 * 2 * HIDDEN + HIDDEN)
+
+
+def test_the_table_may_be_a_target() -> None:
+    """By its name; all-linear leaves it alone."""
+    assert num_trained(adapted(target_modules=["q_proj", "embed_tokens"])) - num_trained(adapted(target_modules=["q_proj"])) == 8 * (VOCAB + HIDDEN)
+    assert all("lora_embedding" not in path for path, _, _ in adapted().weights())
+
+
+def test_saved_modules_are_whole_copies_beside_the_frozen_ones() -> None:
+    """Of the table and the head: trained once, held twice."""
+    plain, spec = read_model("llama-7b"), adapted(target_modules=["q_proj"], modules_to_save=["embed_tokens", "lm_head"])
+    adapters = LAYERS * 8 * 2 * HIDDEN
+    assert num_trained(spec) == adapters + 2 * VOCAB * HIDDEN
+    assert spec.num_params == plain.num_params + adapters + 2 * VOCAB * HIDDEN
+
+
+def test_a_saved_head_is_tied_no_more() -> None:
+    """The table stays, frozen; the head's copy is trained."""
+    spec = adapted("qwen2.5-0.5b", target_modules=["q_proj"], modules_to_save=["lm_head"])
+    plain = adapted("qwen2.5-0.5b", target_modules=["q_proj"])
+    assert num_trained(spec) - num_trained(plain) == 151936 * 896
+
+
+def test_what_cannot_be_saved_is_an_error() -> None:
+    """It names what can."""
+    with pytest.raises(UnknownNameError, match="lm_head"):
+        adapted(modules_to_save=["lm_haed"])

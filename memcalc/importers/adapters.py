@@ -46,7 +46,7 @@ def modules(*names: str) -> dict[str, Rule]:
         r: whole_number("lora.r"),
         target: targets,
         dropout: "lora.dropout",
-        save: unless(why="whole copies of these modules are trained beside the adapters, and are not counted"),
+        save: saved,
     }
 
 

@@ -36,6 +36,7 @@ def _cards(facts: Facts) -> None:
     elif each is not None:
         made = whole(each, name="cards of a node") * whole(nodes, name="number of nodes")
         facts.derive("hardware.gpus", made, facts.where("~gpus_per_node", "~nodes"))
+        facts.derive("hardware.gpus_per_node", whole(each, name="cards of a node"), facts.where("~gpus_per_node"))
     shard, replicate, where = facts.get("~dp_shard"), facts.get("~dp_replicate", 1), facts.where("~dp_shard", "~dp_replicate")
     if shard is not None and shard > 0:
         facts.derive("sharding.dp", shard * max(replicate, 1), where)

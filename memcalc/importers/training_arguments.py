@@ -58,8 +58,11 @@ def batches(facts: Facts, entry: Entry) -> None:
 
 
 def optim_args(facts: Facts, entry: Entry) -> None:
-    """``optim_args``: only a momentum would count."""
-    facts.leave(entry)
+    """``optim_args``: ``rank=64, …``; only a rank and a momentum count."""
+    for part in str(entry.value).split(","):
+        name, _, value = part.strip().partition("=")
+        if name.strip() in ("rank", "momentum"):
+            facts.put({"rank": "optimizer_rank"}.get(name.strip(), "momentum"), value.strip(), entry.where)
 
 
 def _layer_class(facts: Facts, entry: Entry) -> None:
@@ -67,6 +70,11 @@ def _layer_class(facts: Facts, entry: Entry) -> None:
     facts.put("sharding.fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP", entry.where)
     if "~fsdp_version" not in facts.found:
         facts.put("~fsdp_version", 1, entry.where)
+
+
+def targets(facts: Facts, entry: Entry) -> None:
+    """Modules that galore and apollo project: names, or a regular expression."""
+    facts.put("optim_target_modules", tuple(entry.value) if isinstance(entry.value, list) else entry.value, entry.where)
 
 
 KEYS: dict[str, Rule] = {
@@ -82,7 +90,7 @@ KEYS: dict[str, Rule] = {
     "dtype": load_dtype,
     "optim": optimizer,
     "optim_args": optim_args,
-    "optim_target_modules": unless(),
+    "optim_target_modules": targets,
     "attn_implementation": attention,
     "deepspeed": deepspeed,
     "fsdp": full_fsdp,

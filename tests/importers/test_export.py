@@ -44,7 +44,14 @@ MEGATRON: dict[str, Any] = {
     "code": "megatron", "dtype": "bfloat16", "attention": "flash_attention_2", "optimizer": "adamw_torch_fused", "recompute": "selective", "grad_accum": 4,
     "sharding": {"engine": "megatron", "dp": 2, "tp": 2, "pp": 2, "sp": True, "use_distributed_optimizer": True}, "hardware": {"gpus": 8},
 }  # fmt: skip
-VLLM: dict[str, Any] = {"task": "inference", "dtype": "bfloat16", "sharding": {"tp": 2}}
+VLLM: dict[str, Any] = {
+    "task": "inference",
+    "code": "vllm",
+    "hardware": {"gpu": "h100-80g"},
+    "serving": {"gpu_memory_utilization": 0.8, "max_num_seqs": 8},
+    "dtype": "bfloat16",
+    "sharding": {"tp": 2},
+}
 
 CASES = [
     ("deepspeed", "json", DEEPSPEED), ("deepspeed", "json", OFFLOADED), ("deepspeed", "json", CONFIGURED),
@@ -66,7 +73,11 @@ def test_what_is_exported_and_read_again_is_the_same(name: str, ending: str, key
         words = text.split()
         found = import_files([], command=words if name == "vllm" else ["torchrun", "--nproc_per_node", "8", "pretrain_gpt.py", *words])
     own = {"sharding": {"dp": run.sharding.dp}} if run.sharding.dp else {}
-    given = {key: value for key, value in (LLAMA | keys).items() if key in ("model", "seq_len") or (name in ("deepspeed", "accelerate") and key == "optimizer")}
+    given: dict[str, Any] = {
+        key: value
+        for key, value in (LLAMA | keys).items()
+        if key in ("model", "seq_len") or (name in ("deepspeed", "accelerate") and key == "optimizer") or key == "hardware"
+    }
     again = merged([found.layer, Layer(given | own)])
     assert peaks(again) == peaks(run)
 

@@ -56,7 +56,7 @@ KEYS: dict[str, Rule] = {
     "batch_size": whole_number("~global_batch"),
     "adapter": _adapter,
     "lora_target_linear": adapters.all_linear,
-    "peft_use_dora": when("", None),
+    "peft_use_dora": switch("lora.use_dora"),
     "optimizer": training_arguments.optimizer,
     "bf16": training_arguments.mixed("bf16"),
     "fp16": training_arguments.mixed("fp16"),
@@ -85,7 +85,7 @@ KEYS: dict[str, Rule] = {
     "liger_*": unless("false", why="fused kernels keep fewer tensors"),
     "chunked_cross_entropy": switch("loss", "chunked", None),
     "tiled_mlp": when("", None),
-    "embeddings_skip_upcast": unless("true", "false"),
+    "embeddings_skip_upcast": switch("kbit_upcast", off=None, on=False),
     "rl": lambda facts, entry: facts.put("task", entry.word, entry.where),
     "trl*": unless(),
     "vllm*": unless(),
@@ -108,6 +108,8 @@ def finish(facts: Facts) -> None:
     if "~fsdp_version" in facts.found or any(name in facts.found for name in ("~dp_shard", "sharding.reshard_after_forward")):
         facts.put("~fsdp", value=True, where=facts.where("~fsdp_version", "~dp_shard", "sharding.reshard_after_forward"))
     fsdp.finish(facts, default_version=1, framework=VERSION)
+    if facts.get("~fsdp", False) and facts.get("~bits") is not None:
+        facts.default("kbit_upcast", value=False, framework=f"{VERSION} beside FSDP")
     shard, replicate = facts.get("~dp_shard"), facts.get("~dp_replicate", 1)
     if shard:
         total = shard * max(replicate, 1) * facts.get("sharding.tp", 1) * facts.get("sharding.cp", 1)

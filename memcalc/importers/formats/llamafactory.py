@@ -91,6 +91,8 @@ KEYS: dict[str, Rule] = {
     "use_muon": _optimizer("muon"),
     "use_galore": _optimizer("galore_adamw"),
     "use_apollo": _optimizer("apollo_adamw"),
+    "galore_rank": whole_number("optimizer_rank"),
+    "apollo_rank": whole_number("optimizer_rank"),
     "use_badam": when("", None),
     "use_adam_mini": when("", None),
     "freeze_vision_tower": switch("~frozen_vision"),
@@ -121,6 +123,8 @@ def finish(facts: Facts) -> None:
     elif mixed != "no":
         facts.default("~load_dtype", mixed, f"{VERSION}: the compute dtype")
         facts.put("~upcast", value=True, where=f"{VERSION} holds trained weights in fp32")
+    if facts.get("~bits") == 4:
+        facts.default("kbit_upcast", value=False, framework=VERSION)
     facts.default("~quant_type", "nf4", VERSION)
     facts.default("~double_quant", value=True, framework=VERSION)
 

@@ -8,7 +8,7 @@ from typing import Any
 from memcalc.importers import adapters
 from memcalc.importers.facts import ADAPTER, Entry, Facts
 from memcalc.importers.format import Format
-from memcalc.importers.rules import names, unless, when
+from memcalc.importers.rules import names, switch, unless
 
 
 def recognise(keys: Mapping[str, Any]) -> bool:
@@ -33,8 +33,8 @@ FORMAT = Format(
         "peft_type": _kind,
         "base_model_name_or_path": "model",
         **adapters.modules("r", "target_modules", "lora_dropout", "modules_to_save"),
-        "use_dora": when("", None, then="its magnitudes and the merged weight of its forward are not counted"),
-        "rank_pattern": unless(why="one rank is counted for all"),
+        "use_dora": switch("lora.use_dora"),
+        "rank_pattern": lambda facts, entry: facts.put("lora.rank_pattern", entry.value, entry.where),
         "layers_to_transform": unless(why="all layers are counted"),
         "layer_replication": unless(),
         "target_parameters": unless(),

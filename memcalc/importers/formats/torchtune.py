@@ -69,7 +69,7 @@ KEYS: dict[str, Rule] = {
     "model.apply_lora_to_output": when("", None, then="an adapter on the head"),
     "model.lora_rank": whole_number("lora.r"),
     "model.lora_dropout": "lora.dropout",
-    "model.use_dora": when("", None),
+    "model.use_dora": switch("lora.use_dora"),
     "model.quantize_base": switch("~bits", 4, None),
     "tokenizer.max_seq_len": whole_number("seq_len"),
     "batch_size": whole_number("micro_batch"),
@@ -104,6 +104,8 @@ def finish(facts: Facts) -> None:
         names += MLP if facts.get("~mlp_modules", False) else ()
         facts.put("lora.target_modules", names, facts.where("~attention_modules", "~mlp_modules"))
         facts.put("lora.dtype", facts.get("dtype", "bfloat16"), facts.where("dtype"))
+    if facts.get("~bits") == 4:
+        facts.default("kbit_upcast", value=False, framework=VERSION)
     if facts.get("~dp_shard") == -1:
         del facts.found["~dp_shard"]
     if (facts.get("~gpus_per_node") or 1) > 1 or facts.get("~world", 1) > 1 or "sharding.fsdp_wrap_ends" in facts.found:

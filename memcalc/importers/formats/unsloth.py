@@ -9,7 +9,7 @@ from memcalc.errors import InputError
 from memcalc.importers import adapters, training_arguments
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
-from memcalc.importers.rules import names, switch, unless, when, whole_number
+from memcalc.importers.rules import names, switch, unless, whole_number
 
 VERSION = "Unsloth 2026.7"
 
@@ -54,12 +54,14 @@ KEYS: dict[str, Rule] = {
     **{f"lora.lora_{key}": rule for key, rule in adapters.modules("r", "target_modules", "dropout", "modules_to_save").items()},
     "lora.use_gradient_checkpointing": _checkpointing,
     "lora.finetune_vision_layers": unless("false", "true"),
-    "lora.use_dora": when("", None),
+    "lora.use_dora": switch("lora.use_dora"),
 }
 
 
 def finish(facts: Facts) -> None:
     """Trained in bf16; its kernels are not those that are counted."""
+    if facts.get("~bits") == 4:
+        facts.default("kbit_upcast", value=False, framework=VERSION)
     facts.default("~load_dtype", "bfloat16", VERSION)
     facts.default("~mixed_precision", "bf16", VERSION)
     facts.unused.append("Unsloth: its own kernels keep fewer tensors than transformers' modules, which are counted")

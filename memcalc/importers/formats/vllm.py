@@ -88,6 +88,12 @@ KEYS: dict[str, Rule] = {
 }
 
 
+SERVED = names(
+    "gpu_memory_utilization max_num_batched_tokens max_num_seqs kv_cache_dtype kv_cache_memory_bytes block_size num_gpu_blocks_override enforce_eager "
+    "enable_expert_parallel"
+)
+
+
 def finish(facts: Facts) -> None:
     """It serves."""
     serves(facts, "vllm", VERSION)
@@ -140,5 +146,8 @@ def export(run: Run) -> str:
     words = [f"vllm serve {run.model}", f"--dtype {run.dtype}"]
     words += [f"--{name}-parallel-size {n}" for name, n in (("tensor", s.tp), ("pipeline", s.pp), ("data", s.dp or 1)) if n > 1]
     words += [f"--max-model-len {run.seq_len}"] if run.seq_len is not None else []
+    for name, value in run.serving.as_dict().items():
+        if name in SERVED and name in run.serving.model_fields_set:
+            words += [f"--{name.replace('_', '-')}"] if value is True else [] if value is False else [f"--{name.replace('_', '-')} {value}"]
     words += [f"--quantization {run.quantization}"] if run.quantization is not None else []
     return " ".join(words) + "\n"

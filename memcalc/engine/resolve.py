@@ -36,8 +36,10 @@ def resolve(run: Run) -> Job:
         from memcalc.models.lora import adapt
 
         model = adapt(model, run.lora)
-    notes: list[str] = []
     assumptions = [*settled.assumptions, *assumed, *model.presumed]
+    if model.quantization is not None and run.quantization is None:
+        assumptions.append(f"the checkpoint is stored in {model.quantization.name}: its weights are dequantised first")
+    notes = [f"counted, not run: {what}" for what in model.untraced]
     optimizer = optimizer_for(run.optimizer)
     seq_len = run.seq_len
     if seq_len is None:

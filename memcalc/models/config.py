@@ -41,15 +41,17 @@ class Config:
         where: the file, for messages.
         name: what the user called the model.
         model_type: Hugging Face's, stated or inferred.
+        folder: where the file stands; None for one of the catalogue.
 
     Attributes:
-        data, where, name, model_type: as given.
+        data, where, name, folder: as given.
         assumed: what the file leaves out, by where it was taken from; nested configurations write into the same map.
     """
 
-    def __init__(self, data: Mapping[Str, Any], *, where: Str, name: Str = "", model_type: Str = "") -> None:
+    def __init__(self, data: Mapping[Str, Any], *, where: Str, name: Str = "", model_type: Str = "", folder: Str | None = None) -> None:
+        self.folder = folder
         self.data, self.where, self.name = data, where, name
-        self.model_type = model_type or Str(data.get("model_type") or "")
+        self._model_type = model_type or Str(data.get("model_type") or "")
         self.assumed: dict[Str, list[Str]] = {}
         self._prefix = ""
         self._defaults: Defaults | None = Defaults(self.model_type, data) if data.get("model_type") else None
@@ -120,12 +122,12 @@ class Config:
         """The file holds one of these keys, and not as null."""
         return any(self.data.get(key) is not None for key in keys)
 
-    def sub(self, key: Str, *, flat: Bool = False, **changed: Any) -> Config:
+    def sub(self, key: Str, *, flat: Str = "", **changed: Any) -> Config:
         """A nested configuration (``text_config``); where the file leaves it out, all of it is the class's default.
 
         Args:
             key: where it stands.
-            flat: a file without it holds its keys at the top.
+            flat: its model_type; a file without it holds its keys at the top.
             changed: what the whole file says about the part.
         """
         value = self.data.get(key)
@@ -133,13 +135,20 @@ class Config:
             raise self.error(f"{self._prefix}{key} is {_shown(value)}; an object was expected")
         if value is None and self._defaults is None:
             raise self.missing(key)
-        at_top = flat and value is None
+        at_top = bool(flat) and value is None
         part = Config({**(self.data if at_top else value or {}), **changed}, where=self.where, name=self.name)
         part.assumed, part._prefix = self.assumed, self._prefix if at_top else f"{self._prefix}{key}."
         part._defaults = self._defaults.part(key) if self._defaults else None
-        if at_top or not part.model_type:
-            part.model_type = Str(self._defaults.part(key).value("model_type")) if self._defaults else ""
+        if at_top:
+            part._model_type = flat
         return part
+
+    @property
+    def model_type(self) -> Str:
+        """Hugging Face's, stated or inferred; of a part that does not say, what its class says."""
+        if not self._model_type and self._defaults is not None:
+            self._model_type = Str(self._defaults.value("model_type"))
+        return self._model_type
 
     @property
     def dtype(self) -> Str | None:

@@ -13,19 +13,20 @@ MAX_FILE_BYTES = 16 * 2**20
 """No config.json is larger: real ones hold a few kB, the largest known some 40 kB."""
 
 
-def read_json(path: str | Path, *, where: str | None = None) -> dict[str, Any]:
+def read_json(path: str | Path, *, where: str | None = None, max_bytes: int = MAX_FILE_BYTES) -> dict[str, Any]:
     """The JSON object in a file; ``Infinity`` and ``NaN`` are read as Python's json reads them.
 
     Args:
         path: a regular file.
         where: what messages call it, by default the path.
+        max_bytes: a larger file is refused.
 
     Raises:
-        InputError: it is missing, a folder, a device, unreadable, over 16 MiB, not text, not JSON, cut off, nested too deeply,
+        InputError: it is missing, a folder, a device, unreadable, too large, not text, not JSON, cut off, nested too deeply,
             not an object, or names a key twice.
     """
     where = where or str(path)
-    text = read_text(path, max_bytes=MAX_FILE_BYTES, what="config.json", where=where)
+    text = read_text(path, max_bytes=max_bytes, what="config.json", where=where)
     if not text.strip():
         raise InputError("is empty; a config.json was expected", where=where)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,9 @@ from memcalc.errors import InputError
 from memcalc.models import catalogue, families, hub
 from memcalc.models.config import Config
 from memcalc.models.files import read_json
+from memcalc.models.quantization import from_modelopt, read_quantization
 from memcalc.specs.model import ModelSpec
+from memcalc.specs.quantization import Quantization
 
 
 def read_model(name: str) -> ModelSpec:
@@ -32,30 +35,59 @@ def read_config(name: str) -> Config:
     """The config.json behind a name, as families see it; arguments and errors as for `read_model`."""
     if not name.strip():
         raise InputError("no model given: name one of `memcalc models`, a path to a config.json, or a Hub id", where="model")
+    if name.lstrip().startswith("{"):  # a config.json in one line, as importers make it of the sizes in a command
+        return _config(_inline(name), where="model", name="the model of these sizes")
     entry = catalogue.path_of(name)
     if entry is None and (os.path.exists(name) or _looks_like_path(name)):  # noqa: PTH110 (answers False where pathlib raises)
         path = _file_at(name)
-        return _config(read_json(path), where=path, name=name)
+        return _config(read_json(path), where=path, name=name, folder=os.path.dirname(path) or ".")  # noqa: PTH120 (spelt as the user did)
     entry = entry or catalogue.path_of(catalogue.resolve(name) or "")
     if entry is not None:
         return _config(read_json(entry), where=f"configs/models/{entry.name}", name=name)
     if hub.is_hub_id(name):
-        return _config(read_json(hub.config_file(name), where=f"{name}/config.json"), where=f"{name}/config.json", name=name)
+        file = hub.config_file(name)
+        return _config(read_json(file, where=f"{name}/config.json"), where=f"{name}/config.json", name=name, folder=str(file.parent))
     raise catalogue.unknown(name)
 
 
 def spec_of(config: Config) -> ModelSpec:
     """What the family of a config.json makes of it, with what was assumed."""
     spec = families.family(config.model_type, where=config.where).spec(config)
-    return replace(spec, name=config.name, assumed=config.assumptions)
+    text = config.data.get("text_config")
+    parts = (config.data, text) if isinstance(text, dict) else (config.data,)
+    named = next((value for part in parts for key in ("dtype", "torch_dtype") if isinstance(value := part.get(key), str)), None)
+    quantization, aside = _quantization(config, parts)
+    return replace(spec, name=config.name, assumed=config.assumptions + aside, dtype=named and named.removeprefix("torch."), quantization=quantization)
 
 
-def _config(data: dict[str, Any], *, where: str, name: str) -> Config:
+def _quantization(config: Config, parts: tuple[Mapping[str, Any], ...]) -> tuple[Quantization | None, tuple[str, ...]]:
+    """How the checkpoint is quantised, and what of that is left aside: no count of parameters depends on it."""
+    data = next((part for part in parts if part.get("quantization_config") or part.get("compression_config")), {})
+    if not data and config.folder is not None:
+        beside = os.path.join(config.folder, "hf_quant_config.json")  # noqa: PTH118 (as above)
+        data = {"quantization_config": from_modelopt(read_json(beside))} if os.path.isfile(beside) else {}  # noqa: PTH113 (as above)
+    try:
+        return read_quantization(data, where=config.where), ()
+    except InputError as error:
+        return None, (f"{error.message}: it is left aside, and weights are taken as not quantised",)
+
+
+def _config(data: dict[str, Any], *, where: str, name: str, folder: str | None = None) -> Config:
     model_type = families.infer_model_type(data, where=where)
-    config = Config(data, where=where, name=name, model_type=model_type)
+    config = Config(data, where=where, name=name, model_type=model_type, folder=folder)
     if not data.get("model_type"):
         config.assume(f"model_type {model_type}", "its architectures")
     return config
+
+
+def _inline(text: str) -> dict[str, Any]:
+    import json
+
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"is no config.json in one line: {error}", where="model") from None
+    return dict(data)
 
 
 def _looks_like_path(name: str) -> bool:

@@ -9,6 +9,7 @@ from typing import Any
 from memcalc.report.style import BOLD, DIM, Style, columns, pad
 from memcalc.report.tables import comma_rows, grid
 from memcalc.report.words import count
+from memcalc.units import gib
 from memcalc.whatif.describe import Description, Part
 
 TREE_DEPTH = 3
@@ -46,13 +47,34 @@ def described(found: Description, style: Style, *, depth: int = TREE_DEPTH) -> s
     facts.append(("sizes", ", ".join(f"{name} {value:,}" for name, value in sizes if value)))
     if spec.tied:
         facts.append(("head", "uses the embedding's table: counted once"))
-    facts.append(("cache", f"{found.cache_bytes_per_token:,} bytes per token in bfloat16" if found.cache_bytes_per_token else found.why_no_cache))
+    facts.append(("cache", cache(found)))
+    facts += [("checkpoint" if i == 0 else "", line) for i, line in enumerate(checkpoint(found))]
     kinds = [f"{kind.num_layers} × {kind.parts}, {count(kind.num_params)} each{_places(found, kind.places)}" for kind in found.layers]
     facts += [("layers" if i == 0 else "", line) for i, line in enumerate(kinds)]
     facts += [("not run" if i == 0 else "", line) for i, line in enumerate(spec.untraced)]
     facts += [("assumed" if i == 0 else "", line) for i, line in enumerate(getattr(spec, "assumed", ()))]
     lines = [f"{style.paint(pad(label, 12), DIM)}{text}" for label, text in facts]
     return "\n".join([*lines, "", *_tree(found.tree, style, depth)])
+
+
+def cache(found: Description) -> str:
+    """What each token adds, and what a sequence keeps however long it is."""
+    states = f"{found.cache_bytes_per_sequence:,} bytes per sequence, whatever its length" if found.cache_bytes_per_sequence else ""
+    if not found.cache_bytes_per_token:
+        return "; ".join(filter(None, (found.why_no_cache, states)))
+    return " and ".join(filter(None, (f"{found.cache_bytes_per_token:,} bytes per token in bfloat16", states)))
+
+
+def checkpoint(found: Description) -> list[str]:
+    """What it takes on disk, how its weights are quantised, and what its own files say."""
+    storage = found.storage
+    sizes = storage.stored
+    lines = [f"{sizes.bytes:,} bytes ({gib(sizes.bytes)}) in {storage.dtype}"]
+    if storage.name:
+        each = f"{sizes.quantised_bytes / (sizes.quantised_params or 1):.5g}"
+        quantised = f"{count(sizes.quantised_params)} parameters in {storage.name}, {each} bytes each"
+        lines = [f"{sizes.bytes:,} bytes ({gib(sizes.bytes)}): {quantised}; {count(sizes.plain_params)} in {storage.dtype}", storage.training]
+    return [*lines, *storage.notes]
 
 
 def as_dict(found: Description) -> dict[str, Any]:
@@ -63,6 +85,14 @@ def as_dict(found: Description) -> dict[str, Any]:
         "model_type": spec.model_type,
         "params": {"total": found.tree.num_params, "active": spec.active_params or found.tree.num_params},
         "cache_bytes_per_token": found.cache_bytes_per_token,
+        "cache_bytes_per_sequence": found.cache_bytes_per_sequence,
+        "checkpoint": {
+            "bytes": found.storage.stored.bytes,
+            "dtype": found.storage.dtype,
+            "quantization": found.storage.name or None,
+            **found.storage.stored._asdict(),
+            "notes": list(found.storage.notes),
+        },
         "layers": [{"count": kind.num_layers, "parts": kind.parts, "params": kind.num_params, "places": kind.places} for kind in found.layers],
         "tree": _plain(found.tree),
         "assumptions": list(getattr(spec, "assumed", ())),

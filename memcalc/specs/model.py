@@ -11,6 +11,7 @@ from memcalc.tape.tensor import Axis, Shape, numel
 from memcalc.units import ceil_div
 
 if TYPE_CHECKING:
+    from memcalc.specs.quantization import Quantization
     from memcalc.specs.vision import Vision
 
 Cut = Literal["column", "row", "vocab", "expert", "expert_column", "expert_row"]
@@ -95,6 +96,11 @@ class Component:
                         yield item.module_name or f"{field.name}/{i}", item
 
     @property
+    def lengths(self) -> tuple[int, ...]:
+        """Sequence lengths from which on its code makes other tensors than below: those of one chunk, or of more."""
+        return ()
+
+    @property
     def module_name(self) -> str:
         """The name this component has in the model's own code, where that is not the name of the field that holds it."""
         return ""
@@ -157,6 +163,8 @@ class ModelSpec:
         assumed: what its config.json leaves out and was taken from elsewhere, in words.
         presumed: what a run of it takes for granted, in words (how tokens fall on experts, where that matters).
         vision: the sizes of images, where it sees any.
+        dtype: what its checkpoint is stored in, if its file says.
+        quantization: how its checkpoint's weights are quantised, if they are.
     """
 
     name: str
@@ -177,6 +185,8 @@ class ModelSpec:
     assumed: tuple[str, ...] = ()
     presumed: tuple[str, ...] = ()
     vision: Vision | None = None
+    dtype: str | None = None
+    quantization: Quantization | None = None
 
     def weights(self) -> Iterator[tuple[str, Weight, int]]:
         """Path, weight and number of copies of every parameter; a tied head has none of its own."""

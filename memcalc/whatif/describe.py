@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from memcalc.errors import InputError
 from memcalc.specs.model import Block, Component, ModelSpec
+from memcalc.whatif.storage import Storage, storage
 
 WORKERS = ("MLP", "Mamba", "Mixer", "DeltaNet", "SSM", "LinearAttention")
 INNER = ("up", "up_proj", "fc1", "gate_up")
@@ -58,14 +59,18 @@ class Description(NamedTuple):
         tree: its parameters.
         layers: its layers by kind.
         cache_bytes_per_token: of the key-value cache in bfloat16, for one sequence; None where there is none or it is not known.
+        cache_bytes_per_sequence: what a sequence keeps beside that, however long it is: states of recurrent layers.
         why_no_cache: why it is not known.
+        storage: what its checkpoint takes.
     """
 
     spec: ModelSpec
     tree: Part
     layers: tuple[LayerKind, ...]
+    storage: Storage
     cache_bytes_per_token: int | None
     why_no_cache: str = ""
+    cache_bytes_per_sequence: int = 0
 
 
 def describe(name: str) -> Description:
@@ -74,11 +79,12 @@ def describe(name: str) -> Description:
     Raises:
         InputError: as `memcalc.models.read.read_model`.
     """
-    from memcalc.models.read import read_model
+    from memcalc.models.read import read_config, spec_of
 
-    spec = read_model(name)
-    cache, why = _cache(name)
-    return Description(spec, parameter_tree(spec), layer_kinds(spec), cache, why)
+    config = read_config(name)
+    spec = spec_of(config)
+    cache, why, states = _cache(name)
+    return Description(spec, parameter_tree(spec), layer_kinds(spec), storage(spec, config.folder), cache, why, states)
 
 
 def parameter_tree(spec: ModelSpec) -> Part:
@@ -191,8 +197,8 @@ def _ranges(numbers: list[int]) -> str:
     return ", ".join(shown if len(shown) <= 6 else [*shown[:5], "…", shown[-1]])
 
 
-def _cache(name: str) -> tuple[int | None, str]:
-    """Growth of the cache with one more token, by what the model's code leaves alive after a prefill of two lengths."""
+def _cache(name: str) -> tuple[int | None, str, int]:
+    """Growth of the cache with one more token, and what does not grow, by what the model's code leaves alive after a prefill of two lengths."""
     from memcalc.engine.estimate import estimate
     from memcalc.specs.read import read_run
 
@@ -202,7 +208,8 @@ def _cache(name: str) -> tuple[int | None, str]:
             answer = estimate(read_run(name, task="inference", seq_len=length))
             terms = answer.instant("decode").terms
         except (InputError, KeyError) as error:
-            return None, f"not known: {error}"
+            return None, f"not known: {error}", 0
         held.append(sum(term.bytes for term in terms if term.path.startswith("kv_cache")))
     per_token = (held[1] - held[0]) // (LONG - SHORT)
-    return (per_token, "") if per_token else (None, "none that grows with the tokens")
+    states = held[0] - per_token * SHORT
+    return (per_token, "", states) if per_token else (None, "none that grows with the tokens", states)

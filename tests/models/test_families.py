@@ -47,7 +47,7 @@ def test_a_family_is_small_and_says_where_it_is_from(path: Path) -> None:
 
 
 def test_an_unknown_model_type_lists_what_is_near() -> None:
-    with pytest.raises(UnknownNameError, match=r"config\.json: unknown model_type 'qwen4'; did you mean qwen3.*memcalc trace"):
+    with pytest.raises(UnknownNameError, match=r"config\.json: unknown model_type 'qwen4'; did you mean qwen.*memcalc trace"):
         families.family("qwen4", where="config.json")
 
 

@@ -15,12 +15,12 @@ from memcalc.specs.vision import Vision
 NOT_RUN = "the vision tower on images"
 
 
-def text_model(config: Config, *, flat: bool = False, tied: bool | None = None) -> ModelSpec:
+def text_model(config: Config, *, flat: str = "", tied: bool | None = None) -> ModelSpec:
     """The text model that ``text_config`` describes, by the family of its own ``model_type``.
 
     Args:
         config: of the whole model, whose word on tied embeddings counts.
-        flat: older files hold its keys at the top.
+        flat: its model_type, where older files hold its keys at the top.
         tied: that word, where it is not ``tie_word_embeddings`` at the top.
     """
     tied = config.bool("tie_word_embeddings") if tied is None else tied

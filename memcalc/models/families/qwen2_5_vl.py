@@ -23,7 +23,7 @@ def spec(config: Config) -> ModelSpec:
     """The whole, or its text model alone; older files hold the text's keys at the top."""
     if config.model_type == "qwen2_5_vl_text":
         return packed.with_planes(qwen2.spec(config), "joined")
-    text, part = vision.text_model(config, flat=True), config.sub("vision_config")
+    text, part = vision.text_model(config, flat="qwen2_5_vl_text"), config.sub("vision_config")
     sizes, depth, heads = packed.sizes_of(part), part.int("depth", "num_hidden_layers"), part.int("num_heads", "num_attention_heads")
     hidden, intermediate = Axis("hidden_size", part.int("hidden_size")), Axis("intermediate_size", part.int("intermediate_size"))
     norm, mlp = RMSNorm(hidden), moe.swiglu(hidden, intermediate, part.str("hidden_act"), bias=True)

@@ -21,7 +21,7 @@ def spec(config: Config) -> ModelSpec:
     """The whole, or its text model alone; older files hold the text's keys at the top."""
     if config.model_type == "qwen2_vl_text":
         return packed.with_planes(qwen2.spec(config), "joined")
-    text, part = vision.text_model(config, flat=True), config.sub("vision_config")
+    text, part = vision.text_model(config, flat="qwen2_vl_text"), config.sub("vision_config")
     sizes, heads = packed.sizes_of(part), part.int("num_heads", "num_attention_heads")
     hidden, out = Axis("embed_dim", part.int("embed_dim")), Axis("hidden_size", part.int("hidden_size"))
     norm, intermediate = LayerNorm(hidden), Axis("embed_dim * mlp_ratio", int(hidden.size * part.float("mlp_ratio")))

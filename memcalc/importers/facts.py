@@ -99,6 +99,10 @@ class Facts:
         if name not in self.found or self.found[name].is_default:
             self.found[name] = Fact(value, where, 0.5, is_default=where.startswith("default of") and ";" not in where)
 
+    def override(self, name: str, value: Any, where: str) -> None:
+        """What a framework does whatever was written."""
+        self.found[name] = Fact(value, where, max(self.rank, self.found[name].rank) if name in self.found else self.rank)
+
     def _put(self, name: str, fact: Fact) -> None:
         before = self.found.get(name)
         if before is None or fact.rank >= before.rank:

@@ -127,7 +127,7 @@ def _dtypes(facts: Facts) -> None:
     elif engine in ("fsdp1", "fsdp2") and low:
         held = "float32" if full else held
         facts.derive("sharding.reduce_dtype", low, where)
-    elif full and low and facts.get("~upcast", False):
+    elif full and facts.get("~upcast", False):
         held = "float32"
     facts.derive("dtype", held, where)
     if low and (low != held or facts.get("~lora", False)) and engine != "deepspeed":

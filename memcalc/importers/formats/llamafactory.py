@@ -120,8 +120,8 @@ def finish(facts: Facts) -> None:
             facts.put("~mixed_precision", "bf16", f"default of {VERSION}, v1")
     if facts.get("~pure_bf16", False):
         facts.put("~load_dtype", "bfloat16", facts.where("~pure_bf16"))
-    elif mixed != "no":
-        facts.default("~load_dtype", mixed, f"{VERSION}: the compute dtype")
+    else:
+        facts.default("~load_dtype", "bfloat16" if mixed == "no" else mixed, f"{VERSION}: the compute dtype")
         facts.put("~upcast", value=True, where=f"{VERSION} holds trained weights in fp32")
     if facts.get("~bits") == 4:
         facts.default("kbit_upcast", value=False, framework=VERSION)

@@ -262,6 +262,8 @@ def finish(facts: Facts) -> None:
         facts.put("sharding.cross_entropy_fusion_impl", facts.get("~fused_loss_impl", "native"), facts.where("~fused_loss"))
     if "sharding.use_distributed_optimizer" not in facts.found:
         facts.default("sharding.use_distributed_optimizer", value=False, framework=VERSION)
+    if facts.get("sharding.tp", 1) == 1 and "sharding.sp" in facts.found:
+        facts.override("sharding.sp", value=False, where=f"{VERSION} switches sequence parallelism off without tensor parallelism")
     _model(facts)
     layers, per = facts.get("~shape.num_hidden_layers"), facts.get("~layers_per_virtual_stage")
     pp = facts.get("sharding.pp", 1)

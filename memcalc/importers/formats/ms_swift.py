@@ -14,6 +14,15 @@ from memcalc.importers.formats._megatron import IGNORED as MEGATRON
 from memcalc.importers.rules import attention, names, unless, when, whole_number
 
 VERSION = "ms-swift 4.0"
+MEGATRON_DEFAULTS: Mapping[str, Any] = {
+    "recompute": "selective",
+    "sharding.use_distributed_optimizer": True,
+    "sharding.etp": 1,
+    "micro_batch": 1,
+    "~global_batch": 16,
+    "dtype": "bfloat16",
+    "~lora": False,
+}
 
 
 def recognise(keys: Mapping[str, Any]) -> bool:
@@ -85,18 +94,15 @@ KEYS["fsdp"] = lambda facts, entry: training_arguments.full_fsdp(
 def finish(facts: Facts) -> None:
     """Defaults of ``megatron sft`` where its keys are, of ``swift sft`` elsewhere."""
     if "~megatron_keys" in facts.found:
-        for name, value in {
-            "recompute": "selective",
-            "sharding.use_distributed_optimizer": True,
-            "micro_batch": 1,
-            "~global_batch": 16,
-            "dtype": "bfloat16",
-        }.items():
+        for name, value in MEGATRON_DEFAULTS.items():
             facts.default(name, value, f"{VERSION}, megatron")
         facts.found.pop("~load_dtype", None)
         megatron.finish(facts)
         return
+    facts.default("~lora", value=True, framework=VERSION)
     training_arguments.finish(facts)
+    if facts.get("~bits") == 4:
+        facts.default("kbit_upcast", value=False, framework=VERSION)
     for name, value in {
         "micro_batch": 1,
         "grad_accum": 1,
@@ -130,7 +136,7 @@ FORMAT = Format(
             "response_prefix _*"
         ),
     ),
-    defaults={"~lora": True, "lora.r": 8, "lora.target_modules": "all-linear"},
+    defaults={"lora.r": 8, "lora.target_modules": "all-linear"},
     finish=finish,
     order=40,
     notes="Cards come from the environment (`NPROC_PER_NODE`, `NNODES`, `CUDA_VISIBLE_DEVICES`). `deepspeed: zero2` names a configuration that ms-swift ships.",

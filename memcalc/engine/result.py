@@ -121,12 +121,14 @@ class Verdict:
         capacity_bytes: what the card offers, or the limit.
         device_bytes: what the most loaded rank takes.
         margin: the share of the capacity below which head-room is called tight.
+        refusal: why the engine would not start, whatever room the card has; empty where it would.
     """
 
     gpu: str | None
     capacity_bytes: int
     device_bytes: int
     margin: float = 0.05
+    refusal: str = ""
 
     @property
     def headroom_bytes(self) -> int:
@@ -135,13 +137,42 @@ class Verdict:
 
     @property
     def fits(self) -> bool:
-        """Whether it is at most the capacity."""
-        return self.headroom_bytes >= 0
+        """Whether it is at most the capacity, and the engine would start."""
+        return self.headroom_bytes >= 0 and not self.refusal
 
     @property
     def tight(self) -> bool:
         """Whether it fits with less than the margin to spare."""
         return self.fits and self.headroom_bytes < self.margin * self.capacity_bytes
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What a serving engine makes of a card: its pool of cache, and how many sequences that holds.
+
+    Attributes:
+        engine: whose rules.
+        budget_bytes: what the engine may use of a card.
+        kv_cache_bytes: of the pool, on one card.
+        token_bytes: what one token takes there while no window is full.
+        kv_tokens: tokens that the pool holds.
+        block_size: tokens of a block.
+        max_model_len: the longest sequence that may come.
+        sequence_bytes: what one of that length takes.
+        max_concurrency: how many of that length the pool holds.
+        largest_model_len: the longest of which the pool holds one, at most the model's own length; 0: not one token.
+    """
+
+    engine: str
+    budget_bytes: int
+    kv_cache_bytes: int
+    token_bytes: int
+    kv_tokens: int
+    block_size: int
+    max_model_len: int
+    sequence_bytes: int
+    max_concurrency: float
+    largest_model_len: int
 
 
 @dataclass(frozen=True)
@@ -169,6 +200,7 @@ class Estimate:
         notes: what the user should know (a stage that shards nothing, a term that is an upper bound).
         ignored: what was read and could not be used.
         host_bytes: on the host, per node.
+        serving: what a serving engine makes of it; None for all other code.
     """
 
     model: ModelFacts
@@ -180,6 +212,7 @@ class Estimate:
     notes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     host_bytes: int = 0
+    serving: Serving | None = None
 
     @property
     def most_loaded(self) -> RankEstimate:

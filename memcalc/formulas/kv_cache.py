@@ -45,13 +45,15 @@ CACHE_TYPES: dict[str, CacheType] = {
 ALIASES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "f16": "float16", "f32": "float32", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
 
 
-def at_least(a: Any, b: Any) -> Any:
+def _at_least(a: Any, b: Any) -> Any:
     """The larger one, of ints or arrays."""
     return a + (b - a) * (b > a)
 
 
 def cache_type(name: str) -> CacheType:
     """A storage type by name.
+
+    Source: the one of each type, in `CACHE_TYPES`.
 
     Raises:
         UnknownNameError: it is not known.
@@ -67,6 +69,8 @@ def cache_type(name: str) -> CacheType:
 
 def stored_bytes(elements: Any, dtype: str) -> Any:
     """Bytes of so many values of one row in a storage type; a group that is not full takes its whole room.
+
+    Source: that of its type, in `CACHE_TYPES`.
 
     Args:
         elements: values that are grouped together (of one head, or of one latent).
@@ -87,7 +91,7 @@ def local_heads(num_kv_heads: Any, tp: Any) -> Any:
     >>> local_heads(8, 4), local_heads(8, 16)
     (2, 1)
     """
-    return at_least(ceil_div(num_kv_heads, tp), 1)
+    return _at_least(ceil_div(num_kv_heads, tp), 1)
 
 
 def attention_token_bytes(*, num_kv_heads: Any, key_dim: int, value_dim: int, dtype: str, value_dtype: str | None = None, tp: Any = 1) -> Any:
@@ -151,7 +155,7 @@ def kept_tokens(length: Any, window: int | None) -> Any:
     >>> kept_tokens(8192, None), kept_tokens(8192, 128), kept_tokens(100, 128)
     (8192, 128, 100)
     """
-    return length if window is None else length - at_least(length - window, 0)
+    return length if window is None else length - _at_least(length - window, 0)
 
 
 def chunked_tokens(length: Any, chunk: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from typing import Any
 
 from memcalc.engine.result import Estimate, Instant, RankEstimate, Term, Verdict
@@ -37,6 +38,8 @@ def as_dict(estimate: Estimate, *, ranks: bool = False) -> dict[str, Any]:
         "assumptions": [*estimate.assumptions, *estimate.notes],
         "ignored": list(estimate.ignored),
     }
+    if estimate.serving is not None:
+        found["serving"] = {f.name: getattr(estimate.serving, f.name) for f in fields(estimate.serving)}
     if ranks:
         found["ranks"] = [_rank(rank) for rank in estimate.ranks]
     return found
@@ -68,7 +71,8 @@ def _peak(rank: RankEstimate) -> dict[str, Any]:
 def _verdict(verdict: Verdict | None) -> dict[str, Any] | None:
     if verdict is None:
         return None
-    return {"fits": verdict.fits, "gpu": verdict.gpu, "capacity_bytes": verdict.capacity_bytes, "headroom_bytes": verdict.headroom_bytes}
+    found = {"fits": verdict.fits, "gpu": verdict.gpu, "capacity_bytes": verdict.capacity_bytes, "headroom_bytes": verdict.headroom_bytes}
+    return found | {"refusal": verdict.refusal} if verdict.refusal else found
 
 
 def _rank(rank: RankEstimate) -> dict[str, Any]:

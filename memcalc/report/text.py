@@ -154,6 +154,9 @@ def _closing(estimate: Estimate, unit: Unit, style: Style) -> str:
 
 def _closing_lines(estimate: Estimate, unit: Unit, style: Style) -> Iterator[str]:
     yield labelled("peak", words.peak_line(estimate, unit), style, BOLD)
+    if estimate.serving is not None:
+        for i, line in enumerate(words.serving_lines(estimate.serving, unit)):
+            yield labelled("" if i else "serving", line, style)
     if estimate.host_bytes:
         yield labelled("host", f"{unit.full(estimate.host_bytes)} of memory on each node", style)
     for term in estimate.sanity:

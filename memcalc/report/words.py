@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memcalc.engine.result import Estimate, RankEstimate, Verdict
+from memcalc.engine.result import Estimate, RankEstimate, Serving, Verdict
 from memcalc.report.style import Unit, unit_for
 from memcalc.specs.fields import run_keys
 
@@ -148,6 +148,13 @@ def allocator_line(estimate: Estimate) -> str:
     return ""
 
 
+def serving_lines(serving: Serving, unit: Unit) -> list[str]:
+    """The pool of cache, and what it holds."""
+    pool = f"{unit.full(serving.kv_cache_bytes)} of cache on each card: {serving.kv_tokens:,} tokens of {serving.token_bytes:,} bytes"
+    one = f"{serving.max_concurrency:.2f} sequences of {serving.max_model_len:,} tokens ({unit.full(serving.sequence_bytes)} each)"
+    return [f"{pool}, in blocks of {serving.block_size}" if serving.block_size > 1 else pool, f"{one}; the longest that fits: {serving.largest_model_len:,}"]
+
+
 def state(verdict: Verdict) -> str:
     """One of three words."""
     return DOES_NOT_FIT if not verdict.fits else TIGHT if verdict.tight else FITS
@@ -160,6 +167,8 @@ def verdict_line(verdict: Verdict) -> str:
     head = f"{unit.full(verdict.device_bytes)} of {unit.full(verdict.capacity_bytes)}"
     share = abs(verdict.headroom_bytes) / verdict.capacity_bytes if verdict.capacity_bytes else 0.0
     room = f"{unit.full(abs(verdict.headroom_bytes))} ({share:.0%})"
+    if verdict.refusal and verdict.headroom_bytes >= 0:
+        return f"does not start on {what}: {verdict.refusal}"
     if not verdict.fits:
         return f"does not fit {what}: {head}, {room} too much"
     tight = f", less than the margin of {verdict.margin:.0%}" if verdict.tight else ""

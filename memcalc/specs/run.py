@@ -141,12 +141,35 @@ class HardwareSpec(Spec):
     gpus_per_node: Count = Field(8, description="how many share one host's memory")
 
 
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class ServingSpec(Spec):
+    """What a serving engine is told, under the engine's own names; keys that several engines have go by vLLM's."""
+
+    gpu_memory_utilization: Share | None = Field(None, description="vllm: share of the card for all that the engine has there")
+    mem_fraction_static: Share | None = Field(None, description="sglang: share of the card for weights and cache")
+    free_gpu_memory_fraction: Share | None = Field(None, description="trtllm: share for the cache of what is free once the engine is there")
+    max_model_len: Count | None = Field(None, description="the longest sequence, prompt and answer; by default the model's own length")
+    max_num_batched_tokens: Count | None = Field(None, description="tokens of one step (sglang: chunked_prefill_size; trtllm: max_num_tokens)")
+    max_num_seqs: Count | None = Field(None, description="sequences of one step")
+    kv_cache_dtype: str = Field("auto", description="how the cache is stored: auto (the weights' dtype), fp8, int8, int4, nvfp4, q8_0, …")
+    kv_cache_memory_bytes: Count | None = Field(None, description="vllm: size of the cache, in the place of what is left of the share")
+    block_size: Count | None = Field(None, description="tokens of a block of the cache")
+    num_gpu_blocks_override: Count | None = Field(None, description="vllm: blocks of the cache, in the place of those that fit")
+    max_total_tokens: Count | None = Field(None, description="sglang: tokens of the cache, at most")
+    enforce_eager: bool = Field(False, description="no CUDA graphs")
+    enable_expert_parallel: bool = Field(False, description="vllm: whole experts on each rank, not a slice of every one")
+
+
 class Run(Spec):
     """One job, as asked."""
 
     model: str = Field(description="a catalogue name, a Hub id, or a path to a config.json or its folder", json_schema_extra=PATH)
     task: Literal["train", "inference"] = Field("train", description="what the job does")
-    code: Literal["transformers", "megatron", "torchtitan"] = Field("transformers", description="whose modules run")
+    code: Literal["transformers", "megatron", "torchtitan", "vllm", "sglang", "trtllm"] = Field(
+        "transformers", description="whose modules run; vllm, sglang and trtllm serve"
+    )
     attention: Attention = Field("sdpa", description="attention kernel")
     micro_batch: Count = Field(1, description="sequences per GPU and forward pass")
     seq_len: Count | None = Field(None, description="tokens per sequence; by default the model's own length, at most 4096")
@@ -178,4 +201,5 @@ class Run(Spec):
         True, description="of a quantised base, what stays as it is (tables, norms, head) is cast to fp32, as prepare_model_for_kbit_training does"
     )
     offload: OffloadSpec = Field(OffloadSpec.model_construct(), description="what lives outside the card")
+    serving: ServingSpec = Field(ServingSpec.model_construct(), description="what a serving engine is told")
     hardware: HardwareSpec = Field(HardwareSpec.model_construct(), description="the cards")

@@ -1,0 +1,110 @@
+"""Serving: an engine's budget on each kind of rank, the pool of cache that it leaves, and what that holds. One file per engine."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from memcalc.engine.cache import growth_bytes, sequence_bytes, token_bytes
+from memcalc.engine.result import Estimate, Instant, ModelFacts, RankEstimate, Serving, Term, Verdict
+from memcalc.engine.serving.budget import Budget, card_of
+from memcalc.engine.serving.rank import Rank, ranks_of
+from memcalc.specs.job import Job
+from memcalc.units import gib
+
+
+def serve(job: Job) -> Estimate:
+    """The estimate of a resolved server."""
+    engine = import_module(f"memcalc.engine.serving.{job.run.code}")
+    found = []
+    for rank in ranks_of(job):
+        budget: Budget = engine.budget(job, rank)
+        found.append((rank, budget, pool(job, rank, budget)))
+    ranks = [rank_estimate(job, rank, budget, serving) for rank, budget, serving in found]
+    # the stage with the fewest sequences says how many there are
+    i = min(range(len(found)), key=lambda i: (found[i][2].max_concurrency, -found[i][0].weights_bytes))
+    _, budget, serving = found[i]
+    ranks.insert(0, ranks.pop(i))
+    refusal = budget.refusal or refused(serving)
+    card, total = card_of(job), job.model.num_params
+    return Estimate(
+        model=ModelFacts(job.model.name, job.model.model_type, total, 0, job.model.active_params or total),
+        asked=asked(job),
+        ranks=tuple(ranks),
+        verdict=Verdict(card.name, card.capacity_bytes, ranks[0].device_bytes, margin=0.0, refusal=refusal),
+        assumptions=(*job.assumptions, *budget.assumptions),
+        notes=(*job.notes, *budget.notes),
+        ignored=job.ignored,
+        serving=serving,
+    )
+
+
+def asked(job: Job) -> dict[str, Any]:
+    """The run as typed, with what it resolved to in the place of what was left open."""
+    shown = job.run.as_dict()
+    shown |= {"seq_len": job.seq_len, "gpus": job.mesh.world}
+    shown["sharding"] = {**shown["sharding"], "dp": job.mesh.dp}
+    return shown
+
+
+def pool(job: Job, rank: Rank, budget: Budget) -> Serving:
+    """The pool of cache on a rank, in whole blocks where all its layers keep all tokens, and how many sequences it holds."""
+    policy, length = budget.policy, job.seq_len
+    each, uniform = token_bytes(rank.caches, policy), all(c.kind in ("attention", "latent") and c.window is None for c in rank.caches)
+    left = max(budget.kv_cache_bytes, 0)
+    if uniform and each:
+        blocks = job.run.serving.num_gpu_blocks_override or left // (each * policy.block)
+        left = blocks * each * policy.block
+    one = int(sequence_bytes(rank.caches, length, policy))
+    concurrency = left / one if one else float("inf")
+    tokens = left // each if uniform and each else int(concurrency * length) if one else 0
+    limit = max(length, job.model.max_position_embeddings or length)
+    return Serving(
+        job.run.code, budget.requested_bytes, left, int(each), int(tokens), policy.block, length, one, concurrency, _longest(rank, budget, left, limit)
+    )
+
+
+def refused(serving: Serving) -> str:
+    """In the engine's words, why it would not start; empty where it would."""
+    if serving.kv_cache_bytes <= 0:
+        return "no available memory for the cache blocks"
+    if serving.sequence_bytes > serving.kv_cache_bytes:
+        return (
+            f"to serve at least one request with the model's max seq len ({serving.max_model_len}), {gib(serving.sequence_bytes)} of KV cache is needed, "
+            f"which is larger than the available {gib(serving.kv_cache_bytes)}; the longest that fits is {serving.largest_model_len}"
+        )
+    return ""
+
+
+def rank_estimate(job: Job, rank: Rank, budget: Budget, serving: Serving) -> RankEstimate:
+    """The instants of a rank: ``load``, ``prefill`` (everything at once), ``decode`` (between steps)."""
+    at = {"pp": rank.stage.index}
+    growth = growth_bytes(rank.caches, budget.policy)
+    cache = Term(
+        "kv_cache/pool",
+        serving.kv_cache_bytes,
+        "what the engine's budget leaves",
+        {"bytes per token": serving.token_bytes, "once windows are full": int(growth)},
+        f"{job.run.code}, stored as {budget.policy.dtype}",
+    )
+    instants = (
+        Instant("load", at, rank.weights),
+        Instant("prefill", at, (*rank.weights, cache, *budget.activations, *budget.others)),
+        Instant("decode", at, (*rank.weights, cache, *budget.others)),
+    )
+    return RankEstimate(at, job.mesh.world // job.mesh.pp, instants, None, budget.device)
+
+
+def _longest(rank: Rank, budget: Budget, left: int, limit: int) -> int:
+    """The longest sequence of which the pool holds one, up to a limit."""
+
+    def fits(length: int) -> bool:
+        return int(sequence_bytes(rank.caches, length, budget.policy)) <= left
+
+    if left <= 0 or not fits(1):
+        return 0
+    low, high = 1, limit
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low

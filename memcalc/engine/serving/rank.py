@@ -1,0 +1,126 @@
+"""One rank of a server: the weights that it holds, the caches of its layers, and the most that a run of some tokens holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from memcalc.components.attention import Attention
+from memcalc.components.linear import Linear
+from memcalc.components.mla import LatentAttention
+from memcalc.components.mlp import MLP, GatedMLP
+from memcalc.components.moe import MoE
+from memcalc.engine.cache import LayerCache, layer_caches
+from memcalc.engine.ranks import Stage, stages_of
+from memcalc.engine.result import Term
+from memcalc.formulas import serving as formulas
+from memcalc.models.stored import weight_bytes
+from memcalc.specs.job import Job
+from memcalc.specs.model import Block, Component, Degrees, Weight
+from memcalc.tape.tensor import numel
+from memcalc.units import DTYPE_BYTES, ceil_div
+
+KV_PROJECTIONS = ("k_proj", "v_proj")
+
+
+class Rank(NamedTuple):
+    """What a rank of one pipeline stage holds.
+
+    Attributes:
+        stage: which.
+        weights: as loaded, by block.
+        caches: of its layers.
+    """
+
+    stage: Stage
+    weights: tuple[Term, ...]
+    caches: tuple[LayerCache, ...]
+
+    @property
+    def weights_bytes(self) -> int:
+        """Of all weights."""
+        return sum(term.bytes for term in self.weights)
+
+
+def ranks_of(job: Job) -> list[Rank]:
+    """One rank of each pipeline stage."""
+    found = []
+    for stage in stages_of(job):
+        blocks = [block for chunk in stage.chunks for block in chunk]
+        found.append(Rank(stage, weights_of(job, blocks), layer_caches(blocks)))
+    return found
+
+
+def weights_of(job: Job, blocks: list[Block]) -> tuple[Term, ...]:
+    """Weights as the engine holds them on one rank: cut over tp, in the dtype of the run, or as a quantised checkpoint stores them."""
+    degrees, sizes, numbers = degrees_of(job), dict[str, int](), dict[str, int]()
+    for block in blocks:
+        first = numbers.get(block.path, 0)
+        numbers[block.path] = first + block.repeat
+        skips = job.model.quantization is not None
+        for number in range(first, first + block.repeat) if skips else (first,):
+            for module, weight, whole in weight_bytes(block, number, job.model.quantization, job.run.dtype):
+                part = whole * int(numel(weight.local(_for(module, weight, degrees, job)))) // max(weight.num_params, 1)
+                sizes[block.path] = sizes.get(block.path, 0) + part * (1 if skips else block.repeat)
+    how = job.model.quantization.name if job.model.quantization is not None else job.run.dtype
+    return tuple(Term(f"weights/{path}", size, "stored bytes / tp", {"tp": job.mesh.tp}, f"as loaded: {how}") for path, size in sizes.items())
+
+
+def degrees_of(job: Job) -> Degrees:
+    """Into how many parts weights are cut: experts inside, or whole ones spread where the engine is told so."""
+    tp, ep = job.mesh.tp, job.mesh.ep
+    if job.run.serving.enable_expert_parallel:
+        ep = job.mesh.dp * tp
+    return Degrees(column=tp, row=tp, vocab=tp, expert=ep, expert_column=max(tp // ep, 1), expert_row=max(tp // ep, 1))
+
+
+def _for(module: str, weight: Weight, degrees: Degrees, job: Job) -> Degrees:
+    """KV heads are not cut further than each rank has one."""
+    if module.endswith(KV_PROJECTIONS) and weight.cuts and 0 < job.model.num_kv_heads < job.mesh.tp:
+        return degrees._replace(column=job.model.num_kv_heads)
+    return degrees
+
+
+def forward_bytes(job: Job, rank: Rank, num_tokens: int) -> int:
+    """The most that is alive while the rank's fused layers run over so many tokens, beside weights and cache."""
+    inside = max((_inside(m, job, num_tokens) for block in _layers(rank) for m in _below(block.module)), default=0)
+    return int(formulas.layer_bytes(num_tokens=num_tokens, hidden_size=job.model.hidden_size, inside=inside, width=DTYPE_BYTES[job.run.dtype]))
+
+
+def hidden_bytes(job: Job, num_tokens: int) -> int:
+    """Hidden states of so many tokens."""
+    return num_tokens * job.model.hidden_size * DTYPE_BYTES[job.run.dtype]
+
+
+def has_experts(rank: Rank) -> bool:
+    """Whether a layer of it has routed experts."""
+    return any(isinstance(m, MoE) for block in _layers(rank) for m in _below(block.module))
+
+
+def _layers(rank: Rank) -> list[Block]:
+    return [block for chunk in rank.stage.chunks for block in chunk if block.role == "layer"]
+
+
+def _below(module: Component) -> Iterator[Component]:
+    yield module
+    for _, child in module.children():
+        yield from _below(child)
+
+
+def _inside(m: Component, job: Job, num_tokens: int) -> int:
+    """Elements of each token that a part of a layer holds at most, on a rank."""
+    tp, found = job.mesh.tp, 0
+    if isinstance(m, GatedMLP):
+        found = 3 * ceil_div(m.gate.outputs.size // (1 if m.up is not None else 2), tp)
+    elif isinstance(m, MLP):
+        found = 2 * ceil_div(m.up.outputs.size, tp)
+    elif isinstance(m, MoE):
+        inner = ceil_div(m.experts.intermediate.size, degrees_of(job).expert_column)
+        found = formulas.experts_inside(num_tokens=num_tokens, top_k=m.gate.top_k, hidden_size=m.experts.hidden.size, intermediate_size=inner)
+    elif isinstance(m, Attention):
+        found = ceil_div((2 * m.num_heads + 2 * m.num_kv_heads) * m.head_dim, tp)
+    elif isinstance(m, LatentAttention):
+        found = ceil_div(m.num_heads * (2 * (m.nope_dim + m.rope_dim) + 2 * m.v_dim), tp)
+    elif isinstance(m, Linear) and m.split == "column":
+        found = ceil_div(m.outputs.size, tp)
+    return int(found)

@@ -1,0 +1,77 @@
+"""Run → Job for servers: what is served, on how many cards, and what was left open."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from memcalc.engine.ranks import num_layers
+from memcalc.errors import InputError, ShardingError
+from memcalc.specs.job import Job, Mesh
+from memcalc.specs.run import Run
+
+if TYPE_CHECKING:
+    from memcalc.specs.model import ModelSpec
+
+OF_ENGINE: dict[str, tuple[str, ...]] = {
+    "gpu_memory_utilization": ("vllm",),
+    "mem_fraction_static": ("sglang",),
+    "free_gpu_memory_fraction": ("trtllm",),
+    "kv_cache_memory_bytes": ("vllm",),
+    "num_gpu_blocks_override": ("vllm",),
+    "max_total_tokens": ("sglang",),
+    "enable_expert_parallel": ("vllm",),
+    "enforce_eager": ("vllm", "sglang"),
+}
+"""The engines that read each of the keys that not all have."""
+
+
+def resolve_server(run: Run) -> Job:
+    """Everything that a server's run leaves open, decided.
+
+    Raises:
+        InputError: it does not serve, names no card, or no length.
+        ShardingError: degrees that do not go together.
+    """
+    from memcalc.engine.resolve import mesh_of
+    from memcalc.models.read import read_model
+
+    if run.task != "inference":
+        raise InputError(f"{run.code} serves, and the task is {run.task}; give task: inference, or code: transformers", where="code")
+    if run.hardware.gpu is None:
+        raise InputError(f"{run.code} takes a share of a card, and none is named: give --gpu (`memcalc gpus` lists them)", where="hardware.gpu")
+    model = _stored(run, read_model(run.model))
+    mesh = mesh_of(run)
+    check_degrees(run, model, mesh)
+    length = run.serving.max_model_len or run.seq_len or model.max_position_embeddings
+    if length is None:
+        raise InputError(f"{model.name} does not say its longest sequence; give max_model_len", where="serving.max_model_len")
+    assumptions = [] if run.serving.max_model_len or run.seq_len else [f"max_model_len {length:,}: what the model is made for"]
+    ignored = tuple(
+        f"serving.{key}: {run.code} has no such key" for key, engines in OF_ENGINE.items() if run.code not in engines and key in run.serving.model_fields_set
+    )
+    return Job(run, model, mesh, "ddp", 0, run.micro_batch, length, assumptions=tuple(assumptions), ignored=ignored)
+
+
+def check_degrees(run: Run, model: ModelSpec, mesh: Mesh) -> None:
+    """Heads divide over tensor-parallel ranks; KV heads do, or ranks divide over them; every stage has a layer."""
+    if model.num_heads and model.num_heads % mesh.tp:
+        raise ShardingError(f"{model.name} has {model.num_heads} attention heads, which tp {mesh.tp} does not divide", where="sharding.tp")
+    groups = model.num_kv_heads
+    if groups and groups % mesh.tp and mesh.tp % groups:
+        raise ShardingError(f"{model.name} has {groups} KV heads: tp {mesh.tp} neither divides them nor is a multiple of them", where="sharding.tp")
+    if mesh.pp > num_layers(model):
+        raise ShardingError(f"{model.name} has {num_layers(model)} layers, too few for pp {mesh.pp}", where="sharding.pp")
+    if mesh.cp > 1:
+        raise ShardingError(f"{run.code} serves without context parallelism here; cp can be 1", where="sharding.cp")
+
+
+def _stored(run: Run, model: ModelSpec) -> ModelSpec:
+    """The model as it is loaded: its checkpoint's quantization, or the one asked for where it has none."""
+    if run.quantization is None or model.quantization is not None:
+        return model
+    from memcalc.models.quantized import loading
+    from memcalc.specs.quantization import Quantization, Rule
+
+    name = run.quantization.removesuffix("_marlin")
+    return replace(model, quantization=Quantization(name, name, (Rule(loading(name).scheme),), plain_head=True, layers_only=True))

@@ -1,0 +1,78 @@
+"""vLLM's V1 engine: a share of the card, less weights, less the peak of a profiling run, less graphs; the rest is cache.
+
+Source: vLLM 0.33, v1/worker/gpu_worker.py, ``determine_available_memory``; engine/arg_utils.py for the defaults by card.
+"""
+
+from __future__ import annotations
+
+from memcalc.engine.result import Term
+from memcalc.engine.serving.budget import Budget, card_of, policy_of
+from memcalc.engine.serving.rank import Rank, forward_bytes, hidden_bytes
+from memcalc.formulas import overheads
+from memcalc.formulas import serving as formulas
+from memcalc.specs.job import Job
+from memcalc.units import DTYPE_BYTES, GiB, gib
+
+UTILIZATION = 0.92
+BLOCK = 16
+LARGEST_GRAPH = 512
+"""No graph is captured for more tokens."""
+PROFILE = "vllm/v1/worker/gpu_model_runner.py, profile_run"
+
+
+def budget(job: Job, rank: Rank) -> Budget:
+    """What the engine makes of the card on this rank."""
+    asked, card = job.run.serving, card_of(job)
+    tokens, seqs, assumptions = sizes(job)
+    utilization = asked.gpu_memory_utilization or UTILIZATION
+    if asked.gpu_memory_utilization is None:
+        assumptions.append(f"gpu_memory_utilization {UTILIZATION}")
+    requested = formulas.vllm_requested_bytes(card.capacity_bytes, utilization)
+    activations, notes = profile(job, rank, tokens=tokens, seqs=seqs)
+    others = graphs(job, rank, seqs=seqs)
+    groups = overheads.communicators({"tp": job.mesh.tp, "pp": job.mesh.pp})
+    shared = tuple(Term(f"device/communicator of {name}", n, "read", {}, "aiconfigurator, nccl_mem") for name, n in groups.items())
+    context = Term("device/context", overheads.CUDA_CONTEXT_BYTES, "read", {}, "outside vLLM's budget: there before it looks")
+    taken = rank.weights_bytes + sum(t.bytes for t in (*activations, *others, *shared))
+    policy = policy_of(job, block=BLOCK, step_tokens=tokens)
+    free = card.capacity_bytes - overheads.CUDA_CONTEXT_BYTES
+    refusal = "" if free >= requested else (
+        f"free memory on the device ({gib(free)}) at startup is less than the desired GPU memory utilization ({utilization}, {gib(requested)})"
+    )  # fmt: skip
+    kv = asked.kv_cache_memory_bytes or requested - taken
+    return Budget(requested, activations, others, (context, *shared), kv, policy, refusal, tuple(assumptions), notes)
+
+
+def sizes(job: Job) -> tuple[int, int, list[str]]:
+    """Tokens and sequences of one step, and what was assumed: the defaults of ``vllm serve`` by the size of the card."""
+    asked, card = job.run.serving, card_of(job)
+    large = card.capacity_bytes >= 70 * GiB and not card.name.startswith("a100")
+    tokens = 16384 if card.capacity_bytes >= 160 * GiB else 8192 if large else 2048
+    seqs = 1024 if large else 256
+    found = [] if asked.max_num_batched_tokens else [f"max_num_batched_tokens {tokens:,}: what vllm serve takes on this card"]
+    found += [] if asked.max_num_seqs else [f"max_num_seqs {seqs:,}: likewise"]
+    return asked.max_num_batched_tokens or tokens, asked.max_num_seqs or seqs, found
+
+
+def profile(job: Job, rank: Rank, *, tokens: int, seqs: int) -> tuple[tuple[Term, ...], tuple[str, ...]]:
+    """The peak of the profiling run: in a layer, or in the sampler, which then stands on the hidden states of all tokens."""
+    layer = forward_bytes(job, rank, tokens)
+    drawn = min(seqs, tokens) if rank.stage.is_last else 0
+    sampler = int(formulas.sampler_bytes(num_seqs=drawn, vocab_size=job.model.vocab_size, width=DTYPE_BYTES[job.run.dtype]))
+    hidden = hidden_bytes(job, tokens)
+    if layer >= sampler + hidden:
+        inputs = {"tokens": tokens}
+        return (Term("activations/profiling run/layer", layer, "tokens * (2 * hidden_size + inside) * width", inputs, PROFILE),), ()
+    note = "the profiling run peaks in the sampler, which sorts max_num_seqs rows of logits: with fewer sequences there is more cache"
+    return (
+        Term("activations/profiling run/sampler", sampler, "max_num_seqs * vocab_size * 38", {"max_num_seqs": drawn}, PROFILE),
+        Term("activations/profiling run/hidden states", hidden, "tokens * hidden_size * width", {"tokens": tokens}, PROFILE),
+    ), (note,)
+
+
+def graphs(job: Job, rank: Rank, *, seqs: int) -> tuple[Term, ...]:
+    """The pool that captured graphs share: a forward pass of the largest one. What the driver keeps for each graph is not known."""
+    if job.run.serving.enforce_eager:
+        return ()
+    size = min(2 * seqs, LARGEST_GRAPH)
+    return (Term("cuda graphs/shared pool", forward_bytes(job, rank, size), "forward pass of the largest captured size", {"tokens": size}, "vLLM"),)

@@ -1,0 +1,51 @@
+"""``memcalc advise``: what to change in a run that does not fit."""
+
+from __future__ import annotations
+
+from memcalc.cli.estimate import LIMIT, MARGIN
+from memcalc.cli.shell.command import Command, Given, Option
+from memcalc.cli.shell.errors import DOES_NOT_FIT, FITS
+from memcalc.cli.shell.files import FROM, asked
+from memcalc.cli.shell.output import OUT_FILE, format_option, sink
+from memcalc.cli.shell.runs import MODEL, run_options
+from memcalc.units import parse_bytes
+
+
+def options() -> tuple[Option, ...]:
+    """Flags of this command."""
+    margin = MARGIN._replace(help="share of the card that must stay free", default="0%")
+    return (*run_options(), FROM, LIMIT, margin, format_option("table", "json", "markdown", "csv"), OUT_FILE)
+
+
+def run(given: Given) -> int:
+    """Do it."""
+    from memcalc.whatif.advise import advise
+    from memcalc.whatif.limit import parse_margin
+
+    limit, margin = given.text("limit"), given.text("margin")
+    found = advise(
+        asked(given, given.arguments).run,
+        limit_bytes=None if limit is None else parse_bytes(limit, where="--limit"),
+        margin=0.0 if margin is None else parse_margin(margin, where="--margin"),
+    )
+    out = sink(given)
+    from memcalc.report import advise as report
+    from memcalc.report.style import Style
+
+    written = {
+        "table": lambda: report.text(found, Style(out.width, out.colour)),
+        "json": lambda: report.as_json(found),
+        "markdown": lambda: report.markdown(found),
+        "csv": lambda: report.comma_separated(found),
+    }
+    out.write(written[out.format]())
+    return FITS if found.fits else DOES_NOT_FIT
+
+
+COMMAND = Command(
+    run,
+    "What to change in a run that does not fit: each rung of the ladder with what it saves and costs, and the shortest sequence that fits.",
+    (MODEL._replace(many=True),),
+    options,
+    example=("memcalc advise llama-3.1-8b --gpus 8 --gpu rtx4090-24g", "memcalc advise run.yaml --margin 5%"),
+)

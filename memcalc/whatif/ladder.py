@@ -1,0 +1,169 @@
+"""The ladder of what can be changed in a run so that it needs less memory, from cheap to dear. A rung is one small entry.
+
+Costs are relative and say where they are from; they are no promise of a throughput.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from memcalc.specs.job import Job
+
+Keys = dict[str, Any]
+
+EIGHT_BIT = {"adamw_torch": "adamw_bnb_8bit", "adamw_torch_fused": "adamw_bnb_8bit"}
+MAX_TP = 8
+"""Cards of a node: tensor parallelism stays inside."""
+
+
+class Rung(NamedTuple):
+    """One kind of change.
+
+    Attributes:
+        name: what is changed.
+        variants: keys to change in a job, mild ones first; none where there is nothing to change.
+        cost: what it costs, in words.
+        changes_task: what is trained, or on what, is no longer the same; taken only where nothing else suffices.
+    """
+
+    name: str
+    variants: Callable[[Job], Iterator[Keys]]
+    cost: str
+    changes_task: bool = False
+
+
+def _batch(job: Job) -> Iterator[Keys]:
+    batch = job.micro_batch // 2
+    while batch >= 1:
+        if job.micro_batch % batch == 0:
+            yield {"micro_batch": batch} | ({"grad_accum": job.run.grad_accum * (job.micro_batch // batch)} if _trains(job) else {})
+        batch //= 2
+
+
+def _length(job: Job) -> Iterator[Keys]:
+    for part in (2, 4, 8):
+        if job.seq_len // part >= 512:
+            yield {"seq_len": job.seq_len // part}
+
+
+def _precision(job: Job) -> Iterator[Keys]:
+    if job.run.dtype == "float32":
+        if job.run.autocast is None and job.run.code == "transformers":
+            yield {"autocast": "bfloat16"}
+        yield {"dtype": "bfloat16", "autocast": None}
+
+
+def _attention(job: Job) -> Iterator[Keys]:
+    if job.run.attention == "eager":
+        yield {"attention": "sdpa"}
+    if job.run.attention != "flash_attention_2":
+        yield {"attention": "flash_attention_2"}
+
+
+def _step(job: Job) -> Iterator[Keys]:
+    if _trains(job) and job.foreach:
+        yield {"optimizer": "adamw_torch_fused"} if job.run.optimizer == "adamw_torch" else {"optimizer_foreach": False}
+
+
+def _loss(job: Job) -> Iterator[Keys]:
+    if _trains(job) and job.run.code == "transformers" and job.run.loss == "cross_entropy":
+        yield from ({"loss": "chunked"}, {"loss": "fused_linear"})
+
+
+def _recompute(job: Job) -> Iterator[Keys]:
+    if not _trains(job) or job.run.recompute == "full":
+        return
+    if job.run.code == "megatron" and job.run.recompute == "none":
+        yield {"recompute": "selective"}
+    yield {"recompute": "full"}
+
+
+def _optimizer(job: Job) -> Iterator[Keys]:
+    if _trains(job) and job.run.optimizer in EIGHT_BIT and job.engine in ("ddp", "fsdp1", "fsdp2"):
+        yield {"optimizer": EIGHT_BIT[job.run.optimizer]}
+
+
+def _shard(job: Job) -> Iterator[Keys]:
+    if not _trains(job) or job.mesh.dp == 1:
+        return
+    if job.engine == "megatron":
+        if job.zero == 0:
+            yield {"zero": 1}
+        return
+    if job.engine == "ddp" or (job.engine == "deepspeed" and job.run.sharding.deepspeed is None):
+        yield from ({"engine": "deepspeed", "zero": stage} for stage in range(job.zero + 1, 4))
+    if job.engine == "ddp":
+        yield {"engine": "fsdp2"}
+
+
+def _tensor(job: Job) -> Iterator[Keys]:
+    tp, dp = job.mesh.tp * 2, job.mesh.dp
+    while tp <= MAX_TP and dp % 2 == 0:
+        dp //= 2
+        yield {"tp": tp, "dp": dp} | ({"sp": True} if job.run.code == "megatron" else {})
+        tp *= 2
+
+
+def _pipeline(job: Job) -> Iterator[Keys]:
+    pp, dp = job.mesh.pp * 2, job.mesh.dp
+    while pp <= 16 and dp % 2 == 0:
+        dp //= 2
+        yield {"pp": pp, "dp": dp}
+        pp *= 2
+
+
+def _context(job: Job) -> Iterator[Keys]:
+    cp, dp = job.mesh.cp * 2, job.mesh.dp
+    while cp <= 8 and dp % 2 == 0:
+        dp //= 2
+        yield {"cp": cp, "dp": dp}
+        cp *= 2
+
+
+def _offload(job: Job) -> Iterator[Keys]:
+    if not _trains(job):
+        return
+    if job.engine == "deepspeed" and job.run.offload.optimizer is None:
+        yield {"offload_optimizer": "cpu"}
+    if (job.engine == "deepspeed" and job.zero == 3) or job.engine in ("fsdp1", "fsdp2"):
+        yield {"offload_params": "cpu"} | ({"offload_optimizer": "cpu"} if job.engine == "deepspeed" else {})
+
+
+def _adapters(job: Job) -> Iterator[Keys]:
+    if _trains(job) and job.run.lora is None and job.run.code == "transformers":
+        yield {"lora_r": 16}
+        yield {"lora_r": 16, "quantization": "nf4"}
+
+
+def _cards(job: Job) -> Iterator[Keys]:
+    if _trains(job) and (job.zero or job.engine in ("fsdp1", "fsdp2")):
+        yield from ({"dp": job.mesh.dp * times, "gpus": job.mesh.world * times} for times in (2, 4, 8))
+
+
+def _trains(job: Job) -> bool:
+    return job.run.task == "train"
+
+
+RUNGS: tuple[Rung, ...] = (
+    Rung("smaller batches, accumulated", _batch, "the same gradients; smaller matrix products, which fill the card less well"),
+    Rung("shorter sequences", _length, "longer documents are cut", changes_task=True),
+    Rung("precision", _precision, "bf16 rounds: with autocast products only, else weights and their updates, too"),
+    Rung("attention kernel", _attention, "none: faster as well (FlashAttention-2, Dao 2023); flash_attention_2 is a package of its own"),
+    Rung("fused optimizer step", _step, "none: one kernel instead of lists of temporaries"),
+    Rung("loss in pieces", _loss, "little: logits are computed again in backward (Liger Kernel, Hsu et al. 2024)"),
+    Rung(
+        "recomputation",
+        _recompute,
+        "full: a second forward pass, up to a third more time (Chen et al. 2016); selective: a few per cent (Korthikanti et al. 2022)",
+    ),
+    Rung("8-bit optimizer states", _optimizer, "quantised moments, mostly the same loss (Dettmers et al. 2022)"),
+    Rung("shard states", _shard, "stages 1, 2 communicate as data parallelism does, stage 3 and FSDP half as much again (Rajbhandari et al. 2020)"),
+    Rung("tensor parallelism", _tensor, "two all-reduces of activations a layer each way, inside a node (Shoeybi et al. 2019); fewer data-parallel ranks"),
+    Rung("pipeline", _pipeline, "a bubble of (pp - 1) / micro-batches (Narayanan et al. 2021); fewer data-parallel ranks"),
+    Rung("context parallelism", _context, "keys and values are exchanged in every layer (Liu et al. 2023); fewer data-parallel ranks"),
+    Rung("offload", _offload, "states cross PCIe every step (Ren et al. 2021, ZeRO-Offload)"),
+    Rung("more cards", _cards, "cards, and a larger global batch unless the accumulation is cut"),
+    Rung("adapters", _adapters, "only low-rank adapters are trained (Hu et al. 2021); with nf4 on a quantised model (Dettmers et al. 2023)", changes_task=True),
+)
+"""From cheap to dear."""

@@ -48,9 +48,9 @@ def test_gpt_oss_full_and_capped() -> None:
 
 def test_gemma_3_with_keys_in_q8_0_at_128k() -> None:
     """46.4 GiB if every layer is charged in full, 7.8 with the windows (gpustack's report, 128,000 tokens)."""
-    caches, types = layer_caches(read_model("gemma-3-27b").blocks), {"dtype": "q8_0", "value_dtype": "f16"}
-    assert sequence_bytes(caches, 128_000, Policy(windows=False, **types)) / 2**30 == pytest.approx(46.4, rel=0.002)
-    assert sequence_bytes(caches, 128_000, Policy(**types)) / 2**30 == pytest.approx(7.79, rel=0.002)
+    caches, types = layer_caches(read_model("gemma-3-27b").blocks), ("q8_0", "f16")
+    assert sequence_bytes(caches, 128_000, Policy(*types, windows=False)) / 2**30 == pytest.approx(46.4, rel=0.002)
+    assert sequence_bytes(caches, 128_000, Policy(*types)) / 2**30 == pytest.approx(7.79, rel=0.002)
 
 
 MODELS = ("llama-3.2-1b", "deepseek-v2-lite", "deepseek-v3.2", "gemma-3-1b", "gpt-oss-20b", "qwen3.5-27b", "mamba-130m", "nemotron-h-56b", "falcon-7b", "gpt2")

@@ -1,0 +1,76 @@
+"""What several sources mean together: dtypes, engines, cards, micro-batches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from memcalc.errors import InputError
+from memcalc.importers.facts import ACCELERATE, TRAINER, Facts
+from memcalc.importers.settle import settle
+
+
+def settled(**given: Any) -> Facts:
+    """Facts, with ``__`` for dots and a leading ``x_`` for what is no key of a run."""
+    facts = Facts()
+    facts.rank = TRAINER
+    for name, value in given.items():
+        facts.put(f"~{name[2:]}" if name.startswith("x_") else name.replace("__", "."), value, "here")
+    settle(facts)
+    return facts
+
+
+@pytest.mark.parametrize(
+    ("given", "dtype", "autocast"),
+    [
+        ({"x_mixed_precision": "bf16", "x_load_dtype": "float32"}, "float32", "bfloat16"),
+        ({"x_mixed_precision": "bf16", "x_load_dtype": "bfloat16"}, "bfloat16", None),
+        ({"x_mixed_precision": "no", "x_load_dtype": "float32"}, "float32", None),
+        ({"x_mixed_precision": "bf16", "x_load_dtype": "bfloat16", "x_engine": "fsdp2"}, "float32", "bfloat16"),
+        ({"x_mixed_precision": "no", "x_load_dtype": "bfloat16", "x_engine": "fsdp2"}, "bfloat16", None),
+        ({"x_mixed_precision": "bf16", "x_load_dtype": "bfloat16", "x_engine": "fsdp1", "x_lora": True}, "bfloat16", "bfloat16"),
+        ({"x_mixed_precision": "bf16", "x_load_dtype": "float32", "x_engine": "deepspeed"}, "bfloat16", None),
+        ({"x_mixed_precision": "bf16", "x_load_dtype": "bfloat16", "x_upcast": True}, "float32", "bfloat16"),
+        ({"x_mixed_precision": "bf16", "x_load_dtype": "bfloat16", "x_upcast": True, "x_lora": True}, "bfloat16", "bfloat16"),
+    ],
+)
+def test_weights_are_held_as_the_framework_holds_them(given: dict[str, Any], dtype: str, autocast: str | None) -> None:
+    facts = settled(**given)
+    assert (facts.get("dtype"), facts.get("autocast")) == (dtype, autocast)
+
+
+def test_nothing_is_said_of_dtypes_where_nobody_speaks_of_them() -> None:
+    assert "dtype" not in settled(x_engine="fsdp2").found
+
+
+def test_a_global_batch_is_spread_over_ranks_and_micro_batches() -> None:
+    assert settled(x_global_batch=256, micro_batch=2, x_gpus_per_node=8, x_nodes=2, sharding__tp=4).get("grad_accum") == 32
+    with pytest.raises(InputError, match="a global batch of 250 is no multiple"):
+        settled(x_global_batch=250, micro_batch=4, x_world=8)
+
+
+def test_under_accelerate_gradients_wait_for_the_last_micro_batch() -> None:
+    assert settled(x_engine="fsdp2", x_no_sync=True, grad_accum=4).get("sharding.sync_each_batch") is False
+    assert settled(x_engine="fsdp2", x_no_sync=True, grad_accum=1).get("sharding.sync_each_batch") is None
+
+
+def test_knobs_of_another_engine_go() -> None:
+    facts = settled(x_engine="fsdp2", sharding__fsdp_sharding_strategy="NO_SHARD", sharding__reshard_after_forward=False)
+    assert "sharding.fsdp_sharding_strategy" not in facts.found
+    assert facts.get("sharding.reshard_after_forward") is False
+
+
+def test_adapters_that_are_not_switched_on_go() -> None:
+    assert "lora.r" not in settled(lora__r=8).found
+    assert settled(x_lora=True, lora__target_modules="q_proj, v_proj").get("lora.target_modules") == ("q_proj", "v_proj")
+
+
+def test_the_higher_rank_wins_whatever_the_order() -> None:
+    for order in ((ACCELERATE, TRAINER), (TRAINER, ACCELERATE)):
+        facts = Facts()
+        for rank in order:
+            facts.rank = rank
+            facts.default("micro_batch", 0, "some framework")
+            facts.put("micro_batch", rank, f"rank {rank}")
+        assert facts.get("micro_batch") == TRAINER

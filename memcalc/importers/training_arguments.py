@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memcalc.importers import fsdp
-from memcalc.importers.facts import Entry, Facts, Rule
+from memcalc.importers.facts import Entry, Facts, Link, Rule
 from memcalc.importers.links import name_deepspeed
 from memcalc.importers.rules import attention, names, switch, unless, when, whole_number
 
@@ -37,6 +37,9 @@ def full_fsdp(facts: Facts, entry: Entry) -> None:
         return
     if entry.word == "true":
         facts.put("~fsdp", value=True, where=entry.where)
+        return
+    if entry.word.endswith(".json"):
+        facts.links.append(Link(str(entry.value).strip(), entry.where, facts.folder, "trainer"))
         return
     fsdp.words(facts, entry)
 
@@ -94,6 +97,7 @@ KEYS: dict[str, Rule] = {
     "attn_implementation": attention,
     "deepspeed": deepspeed,
     "fsdp": full_fsdp,
+    "fsdp_config": full_fsdp,
     "fsdp_transformer_layer_cls_to_wrap": _layer_class,
     "fsdp_min_num_params": unless(0),
     **fsdp.keys_below("fsdp_config."),

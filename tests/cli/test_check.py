@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from pathlib import Path
 
@@ -84,6 +85,28 @@ def test_a_malformed_file_is_refused_in_one_line_within_a_second(cli: Cli, tmp_p
     line = cli.refused("estimate", "llama-7b", "--from", name)
     assert said in line
     assert time.perf_counter() - begin < 1
+
+
+@pytest.mark.accuracy
+@pytest.mark.parametrize(
+    ("case", "flags", "status"),
+    [
+        ("c03", "--model llama-7b --seq-len 512 --gpu v100-32g", 1),
+        ("c05", "--model llama-3-8b --gpus 8 --gpu rtx3090-24g --margin 5%", 1),
+        ("c07", "--model qwen2.5-7b --gpus 8 --gpu a100-40g --optimizer adamw_torch --margin 5%", 1),
+        ("c16", "--model llama-2-70b --seq-len 512 --gpu a100-80g", 1),
+        ("c24", "--model llama-7b --seq-len 512 --gpu a100-40g", 0),
+    ],
+)
+def test_what_people_posted_gets_the_answer_it_had(cli: Cli, case: str, flags: str, status: int) -> None:
+    """Jobs that ran out of memory, or came close, are said not to fit with a margin; one that trained does."""
+    posted = {given["id"]: given for given in json.loads((Path(__file__).parent.parent / "data" / "launch" / "as_given.json").read_text(encoding="utf-8"))}[
+        case
+    ]
+    Path("posted.yaml").write_text(posted["text"], encoding="utf-8")
+    words = ["--", *shlex.split(posted["text"])] if posted["format"].endswith("cli") else ["posted.yaml"]
+    done = cli("check", *flags.split(), *words) if words[0] == "--" else cli("check", *words, *flags.split())
+    assert done.status == status, done.out or done.err
 
 
 def test_nothing_to_check_is_said(cli: Cli) -> None:

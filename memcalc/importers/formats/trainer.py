@@ -128,7 +128,7 @@ FORMAT = Format(
         *adapters.IGNORED,
         *names(
             "num_generations_* temperature top_p top_k reward_* max_prompt_tokens max_prompt_length loss_weights label_smoothing* pad_token eos_token "
-            "assistant_only_loss completion_only_loss packing_strategy eval_packing shuffle_dataset model_init_kwargs sync_ref_model fsdp attn_kwargs "
+            "assistant_only_loss completion_only_loss packing_strategy eval_packing shuffle_dataset model_init_kwargs sync_ref_model attn_kwargs "
             "script_args config_name model_adapter_name num_beams num_proc f_divergence* generate_during_eval truncation_mode"
         ),
     ),

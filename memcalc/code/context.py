@@ -99,6 +99,8 @@ class Settings:
         images: pictures in the batch, for a vision tower.
         late_masks: masks are made where images join the text, not with its embeddings.
         cached: in inference, keys and values are remembered; a vision tower's are not.
+        liger: norms, rotary positions and gates are Liger's kernels.
+        padded: the batch has a mask of its own, so that none can be left out.
         casts_weights: every weight is computed with in `dtype`, whatever it is held in (FSDP's mixed-precision policies).
     """
 
@@ -129,6 +131,8 @@ class Settings:
     late_masks: bool = False
     cached: bool = True
     casts_weights: bool = False
+    liger: bool = False
+    padded: bool = False
 
 
 class Shared(dict[str, Tensor]):

@@ -35,7 +35,7 @@ def load_quantised(run: Run, model: ModelSpec) -> tuple[Run, ModelSpec, list[str
         raise InputError(f"transformers brings {run.quantization} weights back to {run.dtype} before it trains on top; leave it out", where="quantization")
     if run.sharding.tp > 1:
         raise InputError(f"packed weights are not cut, and tp is {run.sharding.tp}; use dp", where="quantization")
-    model, assumed = quantise(model, run.quantization, compute=run.dtype), []
+    model, assumed = quantise(model, run.quantization, compute=run.autocast or run.dtype), []
     if any(weight.is_expert for _, weight, _ in model.weights()):
         assumed.append("experts are quantised one by one, as transformers 4 holds them")
         if run.sharding.ep > 1:
@@ -51,12 +51,33 @@ def sharded(run: Run) -> bool:
     return run.sharding.engine not in (None, "ddp") or run.sharding.deepspeed is not None
 
 
+LIGER = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
+"""The model types whose code with Liger's kernels memcalc knows (liger_kernel/transformers/monkey_patch.py has more)."""
+
+
+def with_liger(run: Run, model: ModelSpec) -> Run:
+    """A run with Liger's kernels has its fused loss, too, unless another is named.
+
+    Raises:
+        InputError: modules that it does not replace, or that memcalc does not know with it.
+    """
+    if not run.liger:
+        return run
+    if run.code != "transformers" or run.task != "train":
+        raise InputError("Liger's kernels are for training with transformers' modules", where="liger")
+    if model.model_type not in LIGER:
+        raise InputError(f"{model.model_type} with Liger's kernels is not known to memcalc; {', '.join(LIGER)} are", where="liger")
+    return run if "loss" in run.model_fields_set else run.model_copy(update={"loss": "fused_linear"})
+
+
 def refuse_finetuning(run: Run, model: ModelSpec, *, engine: str, zero: int) -> None:
     """Say no to what is asked and cannot be given.
 
     Raises:
         InputError: a loss that the model's code or the engine cannot compute in this way.
     """
+    if run.attention_mask and (run.attention == "flash_attention_2" or run.code != "transformers"):
+        raise InputError("flash attention takes a padded batch apart, Megatron packs it; use attention sdpa or eager", where="attention_mask")
     if run.quantization is not None and engine == "deepspeed" and zero == 3:
         raise InputError("stage 3 cannot partition packed weights of one byte; use zero 2, or fsdp", where="quantization")
     if run.loss != "cross_entropy" and run.task == "train":

@@ -180,6 +180,8 @@ def settings_of(job: Job) -> Settings:
         windows=windows_of(job.model),
         two_sided_windows=tuple(w for w in windows_of(job.model, causal=False) if w is not None),
         trainable=trainable_of(job),
+        liger=run.liger,
+        padded=run.attention_mask,
         sent=experts.sent_share(limit, padded=padded),
         received=experts.received_share(job.expert_share, limit, padded=padded),
     )

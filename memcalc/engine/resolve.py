@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 from memcalc.engine.deepspeed_run import settle
 from memcalc.engine.degrees import check_degrees
 from memcalc.engine.effect import ignored_knobs, refuse
-from memcalc.engine.finetuning import load_quantised, refuse_finetuning
+from memcalc.engine.finetuning import load_quantised, refuse_finetuning, with_liger
 from memcalc.engine.optimizers import optimizer_for
 from memcalc.engine.optimizers.check import check_optimizer, ignored_by_optimizer
+from memcalc.engine.precision import with_precision
 from memcalc.errors import InputError, ShardingError
 from memcalc.specs.job import Job, Mesh
 from memcalc.specs.run import Run
@@ -30,7 +31,7 @@ def resolve(run: Run) -> Job:
     from memcalc.models.read import read_model
 
     model = read_model(run.model)
-    settled = settle(run, hidden_size=model.hidden_size)
+    settled = settle(with_precision(with_liger(run, model)), hidden_size=model.hidden_size)
     run, model, assumed = load_quantised(settled.run, model)
     if run.lora is not None:
         from memcalc.models.lora import adapt

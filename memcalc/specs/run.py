@@ -171,6 +171,8 @@ class Run(Spec):
         "transformers", description="whose modules run; vllm, sglang and trtllm serve"
     )
     attention: Attention = Field("sdpa", description="attention kernel")
+    attention_mask: bool = Field(False, description="the batch is padded and says so, so that the fused kernel gets a mask that it could do without")
+    liger: bool = Field(False, description="Liger's kernels for norms, rotary positions and gates, and its fused loss unless another is named")
     micro_batch: Count = Field(1, description="sequences per GPU and forward pass")
     seq_len: Count | None = Field(None, description="tokens per sequence; by default the model's own length, at most 4096")
     images: Annotated[int, Field(ge=0, le=MAX_COUNT, strict=True)] = Field(0, description="images in each sequence; their tokens are part of seq_len")
@@ -178,6 +180,7 @@ class Run(Spec):
     grad_accum: Count = Field(1, description="micro-batches per optimizer step")
     dtype: Dtype = Field("bfloat16", description="what the trained weights are held in")
     autocast: Dtype | None = Field(None, description="compute dtype where it differs from dtype")
+    precision: str | None = Field(None, description="a name for dtype, autocast and lora.dtype: fp32, pure_bf16, amp, amp_fp16, bf16, fp16, trl, llamafactory")
     optimizer: str = Field("adamw_torch", description="by its transformers name")
     optimizer_foreach: bool | None = Field(None, description="multi-tensor step, where the optimizer's default is not wanted")
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="of sgd and rmsprop")

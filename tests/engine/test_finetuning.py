@@ -100,3 +100,17 @@ def test_what_does_not_go_together_is_refused(keys: dict[str, Any], message: str
     with pytest.raises(InputError) as raised:
         run(**keys)
     assert str(raised.value).startswith(message)
+
+
+def test_a_padded_batch_costs_a_mask_and_repeated_keys_in_each_layer() -> None:
+    """The fused kernel saves the mask as numbers, and no longer shares keys and values among heads."""
+    plain, padded = (run(model="llama-3.1-8b", recompute="none", lora=None, attention_mask=on) for on in (False, True))
+    more = of_kind(padded, "forward_end", "activations") - of_kind(plain, "forward_end", "activations")
+    repeated = 2 * 2 * (4096 - 1024) * 512
+    assert more == pytest.approx(32 * (2 * 512**2 + repeated) + 512**2, rel=0.03)
+
+
+def test_flash_attention_takes_padded_batches_apart() -> None:
+    """Which memcalc does not know."""
+    with pytest.raises(InputError, match="attention_mask: flash attention takes a padded batch apart"):
+        run(attention="flash_attention_2", attention_mask=True)

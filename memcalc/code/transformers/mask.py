@@ -20,13 +20,14 @@ def make_masks(ctx: Context, dtype: str, *, always: tuple[int | None, ...] = (),
     Eager attention adds a mask in the model's dtype for each sequence of the batch. The fused kernel skips a causal mask, and a
     sliding one while the keys are fewer than the window; otherwise it gets one of bools, shared by the batch. A mask that hides
     nothing from both sides is not made at all. Masks of the windows in `always` are made even where no layer needs them, and
-    with `each` those of windows have bools for each sequence of the batch (Llama 4's chunks).
+    with `each` those of windows have bools for each sequence of the batch (Llama 4's chunks), as all have where the batch is padded.
     """
     if ctx.settings.late_masks:
         return
     for window in dict.fromkeys((*ctx.settings.windows, *always)):
-        if ctx.settings.attention == "eager" or (window is None and window in always) or (window is not None and ctx.reaches(window)):
-            make_mask(ctx, mask_name(window) if window in ctx.settings.windows else f"unused {mask_name(window)}", dtype, each=each and window is not None)
+        if ctx.settings.attention == "eager" or ctx.settings.padded or (window is None and window in always) or (window is not None and ctx.reaches(window)):
+            name = mask_name(window) if window in ctx.settings.windows else f"unused {mask_name(window)}"
+            make_mask(ctx, name, dtype, each=ctx.settings.padded or (each and window is not None))
     for window in ctx.settings.two_sided_windows:
         if ctx.reaches(window):
             measure(ctx)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memcalc.code.context import Context, runs
+from memcalc.code.transformers.liger import silu_mul
 from memcalc.components import MLP, GatedMLP
 from memcalc.tape import functional as F
 from memcalc.tape.functional.activations import apply_activation
@@ -13,6 +14,8 @@ from memcalc.tape.tensor import Axis, Tensor
 @runs(GatedMLP)
 def gated_mlp(ctx: Context, m: GatedMLP, x: Tensor) -> Tensor:
     """``down(act(gate(x)) * up(x))`` (LlamaMLP.forward); a fused projection is chunked first (Phi3MLP.forward)."""
+    if m.up is not None and ctx.settings.liger:
+        return ctx.run(m.down, silu_mul(ctx.run(m.gate, x), ctx.run(m.up, x)))
     if m.up is not None:
         return ctx.run(m.down, F.mul(apply_activation(ctx.run(m.gate, x), m.activation), ctx.run(m.up, x), "gate * up"))
     both = ctx.run(m.gate, x)

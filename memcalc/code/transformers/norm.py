@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memcalc.code.context import Context, runs
+from memcalc.code.transformers import liger
 from memcalc.components import LayerNorm, RMSNorm
 from memcalc.tape import functional as F
 from memcalc.tape.tensor import Axis, Tensor
@@ -15,6 +16,8 @@ def rms_norm(ctx: Context, m: RMSNorm, x: Tensor) -> Tensor:
     LlamaRMSNorm.forward casts down before that product, Olmo2RMSNorm.forward and HeliumRMSNorm.forward after it; GemmaRMSNorm.forward multiplies by 1 + weight.
     """
     weights = [ctx.parameter(w) for w in m.own_weights()]
+    if ctx.settings.liger and m.style == "llama":
+        return liger.rms_norm(x, weights[0])
     wide = F.cast(x, "float32", "input in fp32")
     variance = F.mean(F.pow2(wide), "variance")
     inverse = F.rsqrt(F.add_scalar(variance, "variance + eps"), "inverse root mean square")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memcalc.code.context import Context
+from memcalc.code.transformers import liger
 from memcalc.code.transformers.rotary_pairs import complex_angles, turn_complex, turn_halves, turn_pairs
 from memcalc.code.transformers.rotary_planes import plane_angles
 from memcalc.components import Rotary
@@ -51,8 +52,8 @@ def rotate(ctx: Context, m: Rotary, query: Tensor, keys: Tensor, *, held: list[T
         query, keys: (batch, heads, seq, head_dim).
         held: takes what the attention's own code has variables for, where it turns without a function.
     """
-    if m.inlined:
-        return turn_inline(ctx, m, query, keys, [] if held is None else held)
+    if ctx.settings.liger or m.inlined:
+        return liger.rotate(query, keys, shared_angles(ctx, m)) if ctx.settings.liger else turn_inline(ctx, m, query, keys, [] if held is None else held)
     if m.style == "complex":
         return turn_complex(ctx.shared[key(m, "complex angles")], query, keys)
     if m.style in ("pairs", "halves"):

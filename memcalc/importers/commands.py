@@ -62,6 +62,8 @@ def _program(facts: Facts, words: list[str]) -> None:
         OWN[name](facts, rest)
     elif name in ("srun", "mpirun", "numactl", "uv", "ray"):
         _behind(facts, rest, name)
+    elif name in ("bash", "sh", "zsh", "sbatch") or name.endswith(".sh"):
+        raise InputError(f"{words[0]}: a shell script is not read; give the launch command that it runs", where="command")
     elif words[0].startswith("--"):
         _arguments(facts, words, _by_keys(split(words)))
     else:

@@ -167,6 +167,8 @@ def test_arguments_as_people_write_them(words: list[str], told: tuple[str, objec
         ["tune", "run"],
         ["torchrun", "--nproc_per_node", "many", "a.py"],
         ["srun", "ls"],
+        ["bash", "run.sh"],
+        ["./run.sh"],
     ],
 )
 def test_what_launches_nothing_is_refused(words: list[str]) -> None:

@@ -72,7 +72,8 @@ def ignored_knobs(run: Run, engine: str, mesh: Mesh | None = None) -> tuple[str,
     found |= {key: f"code {run.code} has no such knob" for key, codes in OF_CODE.items() if run.code not in codes}
     if mesh is not None:
         found |= {key: f"{name} is 1" for key, (name, degree) in SLEEPING.items() if degree(mesh) == 1}
-    return tuple(f"sharding.{key}: {why}" for key, why in found.items() if key in given)
+    serving = tuple(f"serving.{key}: code {run.code} has no such knob" for key in type(run.serving).model_fields if key in run.serving.model_fields_set)
+    return tuple(f"sharding.{key}: {why}" for key, why in found.items() if key in given) + serving
 
 
 def refuse(run: Run, engine: str) -> None:
@@ -98,6 +99,8 @@ def _refuse_recomputing(run: Run) -> None:
     for key in ("recompute_method", "recompute_num_layers"):
         if getattr(run, key) is not None and run.recompute != "full":
             raise InputError(f"it says how to recompute whole layers, and recompute is {run.recompute}; give recompute: full", where=key)
+    if run.use_reentrant and run.recompute == "none":
+        raise InputError("it says how layers are checkpointed, and recompute is none; give recompute: full", where="use_reentrant")
     if run.recompute_num_layers is not None and run.recompute_method is None:
         raise InputError("the layers of what? give recompute_method: uniform or block", where="recompute_num_layers")
     if run.recompute_modules is not None and run.recompute != "selective":

@@ -13,11 +13,11 @@ from memcalc.engine.sanity import sanity_of
 from memcalc.engine.strategies import strategy_for
 from memcalc.engine.verdict import device_terms, reservation, verdict_for
 from memcalc.engine.walk import Walk, Walked
+from memcalc.errors import InputError
 from memcalc.specs.job import Job
 from memcalc.specs.run import Run
 from memcalc.tape.tensor import Record
 from memcalc.units import DTYPE_BYTES, gib
-
 
 SERVERS = ("vllm", "sglang", "trtllm")
 """Code that serves, by budgets of its own; one file of `memcalc.engine.serving` each."""
@@ -86,7 +86,13 @@ def asked(job: Job) -> dict[str, Any]:
 
 
 def walk_ranks(job: Job, *, detailed: bool = True) -> list[Walked]:
-    """Every kind of rank through its step; without details only totals are kept, and sizes may be arrays."""
+    """Every kind of rank through its step; without details only totals are kept, and sizes may be arrays.
+
+    Raises:
+        InputError: the code is a server's, which has no step to walk through.
+    """
+    if job.run.code in SERVERS:
+        raise InputError(f"{job.run.code} serves by a budget of its own: `memcalc estimate` says the longest sequence and how many fit", where="code")
     kinds = expert_kinds(job)
     return [walked._replace(rank=walked.rank | at, num_ranks=count) for at, count, kind in kinds for walked in _walk_stages(kind, detailed=detailed)]
 

@@ -82,7 +82,7 @@ class Settings:
         dtype: of the weights.
         autocast: compute dtype of ``torch.autocast``, or None.
         training: forward for a backward; otherwise inference with a cache.
-        loss: cross_entropy, chunked or fused_linear.
+        loss: cross_entropy, chunked, fused_linear or in_place.
         degrees: into how many parts each kind of cut divides a weight.
         tp: tensor-parallel degree (int or array), with `sp` for sequence parallelism beside it.
         ep, etp: expert-parallel degrees.

@@ -61,3 +61,18 @@ def packed(module: Component, prefix: str = "") -> dict[str, int]:
                 count, rows, columns = (axis.size for axis in weight.shape)
                 found[path] = int(count * scheme.weight_bytes(rows, columns))
     return found
+
+
+def packed_values(module: Component) -> int:
+    """Bytes of the values of every 4-bit weight below that an engine may spread.
+
+    bitsandbytes files values as a parameter, scales and tables not. Of GPTQ, fms-acceleration makes parameters of values and zero points
+    (framework_plugin_autogptq.py); scales stay.
+    """
+    layers = [layer for _, layer in quantised(module) if layer.scheme.kind in ("nf4", "gptq")]
+    if not layers:
+        return 0
+    scheme, sizes = layers[0].scheme, [layer.outputs.size * layer.inputs.size for layer in layers]
+    sizes += [weight.num_params for _, weight in module.weights() if weight.is_expert and len(weight.shape) == 3]
+    zeros = [size // scheme.group if scheme.kind == "gptq" else 0 for size in sizes]
+    return sum((int(size + zero) * scheme.bits + 7) // 8 for size, zero in zip(sizes, zeros, strict=True))

@@ -25,6 +25,8 @@ def load_quantised(run: Run, model: ModelSpec) -> tuple[Run, ModelSpec, list[str
     if run.quantization is None:
         if "kbit_upcast" in run.model_fields_set:
             raise InputError("it says what becomes of the rest of a quantised base; give quantization", where="kbit_upcast")
+        if "bnb_4bit_quant_storage" in run.model_fields_set:
+            raise InputError("it says how packed values are filed; give quantization", where="bnb_4bit_quant_storage")
         return run, model, []
     from memcalc.models.quantized import loading, quantise
 
@@ -91,7 +93,7 @@ def _refuse_loss(run: Run, model: ModelSpec, *, engine: str, zero: int) -> None:
         raise InputError(f"loss {run.loss} replaces the head of transformers' models; code {run.code} has cross_entropy", where="loss")
     if run.sharding.tp > 1:
         raise InputError(f"loss {run.loss} takes the whole weight of the head, which tp {run.sharding.tp} cuts; use cross_entropy", where="loss")
-    if engine == "deepspeed" and zero == 3:
+    if engine == "deepspeed" and zero == 3 and run.loss != "in_place":
         raise InputError(f"loss {run.loss} takes the head's weight past its module, where stage 3 gathers it; use cross_entropy", where="loss")
     heads = [block.module for block in model.blocks if block.role == "head"]
     if not heads or not all(type(head) is Head for head in heads):

@@ -29,7 +29,7 @@ Device = Literal["cpu", "nvme"]
 Engine = Literal["ddp", "deepspeed", "fsdp1", "fsdp2", "megatron"]
 Attention = Literal["eager", "sdpa", "flash_attention_2"]
 Recompute = Literal["none", "selective", "full"]
-Loss = Literal["cross_entropy", "chunked", "fused_linear"]
+Loss = Literal["cross_entropy", "chunked", "fused_linear", "in_place"]
 
 
 class Spec(BaseModel):
@@ -189,6 +189,9 @@ class Run(Spec):
         "all-linear", description="galore and apollo: whose gradients are projected; names, one regular expression, or all-linear"
     )
     recompute: Recompute = Field("none", description="activation checkpointing")
+    use_reentrant: bool = Field(
+        False, description="reentrant checkpoints, transformers 4's default; under fsdp1 with adapters, what they make of a layer's input stays"
+    )
     recompute_method: Literal["uniform", "block"] | None = Field(None, description="full recomputation of every n layers as one, or of the first n")
     recompute_num_layers: Count | None = Field(None, description="the n of recompute_method")
     recompute_modules: str | tuple[str, ...] | None = Field(None, description="megatron: what selective recomputation runs again; by default core_attn")
@@ -200,6 +203,9 @@ class Run(Spec):
     initialize: bool = Field(False, description="show the instant in which the engine is constructed, too")
     lora: LoraSpec | None = Field(None, description="low-rank adapters on a frozen model")
     quantization: str | None = Field(None, description="how the frozen base is stored: nf4, nf4-dq, int8, gptq, awq, …")
+    bnb_4bit_quant_storage: Dtype = Field(
+        "uint8", description="nf4: dtype that packed values are filed under; fsdp1 spreads those that have the dtype of the other weights"
+    )
     kbit_upcast: bool = Field(
         True, description="of a quantised base, what stays as it is (tables, norms, head) is cast to fp32, as prepare_model_for_kbit_training does"
     )

@@ -1,4 +1,4 @@
-"""Losses that never hold all logits: in chunks, each run again in backward (TRL), or with gradients made in forward (Liger)."""
+"""Other losses than torch's: in chunks, each run again in backward (TRL), with gradients made in forward (Liger), or made of the logits in place."""
 
 from __future__ import annotations
 
@@ -173,5 +173,34 @@ def _handed_on(saved: Tensor, kind: tuple[Shape, str]) -> Tensor:
     return saved.tape.new(*kind, "gradient from forward")
 
 
-LOSSES = {"chunked": chunked, "fused_linear": fused_linear}
+# ---------------------------------------------------------------------- in place
+def in_place(ctx: Context, m: Head, x: Tensor) -> Tensor:
+    """x (batch, seq, hidden) → loss of whole logits by a kernel that turns them into their gradient in place (Unsloth's, fms-acceleration's FOAK).
+
+    Around it transformers 4 up to 4.44 (modeling_llama.py, ``LlamaForCausalLM.forward``): logits are cast to fp32, and those of all tokens but the
+    last copied (``.contiguous()``). The kernel saves that copy and a row's log-sum-exp (unsloth/kernels/cross_entropy_loss.py).
+    """
+    tape = ctx.tape
+    narrow = ctx.run(m.proj, x)
+    logits = F.cast(narrow, "float32", "logits in fp32")
+    del narrow
+    ctx.shared["logits"] = logits
+    rows = Axis("seq_len - 1", ctx.seq.size - 1)
+    shifted = F.clone(F.narrow(logits, (ctx.batch, rows, logits.shape[-1])), "shifted logits")
+    del logits
+    labels = tape.new((ctx.batch, rows), "int64", "shifted labels")
+    sums = tape.new((ctx.batch, rows), "float32", "log-sum-exp")
+    losses = tape.new((ctx.batch, rows), "float32", "losses")
+    loss = tape.new((), "float32", "loss")
+    del losses
+    kind = (shifted.shape, shifted.dtype)
+
+    def backward(wants: tuple[bool, ...], g: Tensor, saved: Tensor, sums: Tensor, labels: Tensor) -> tuple[Tensor | None, ...]:
+        return (_handed_on(saved, kind),)
+
+    tape.record(loss, (shifted,), (shifted, sums, labels), backward)
+    return loss
+
+
+LOSSES = {"chunked": chunked, "fused_linear": fused_linear, "in_place": in_place}
 """By the name of the run key."""

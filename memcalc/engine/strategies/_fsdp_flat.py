@@ -10,9 +10,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
+from memcalc.components.quantized import packed, packed_values
 from memcalc.engine.plan import Part, Plan, Shard
 from memcalc.engine.strategies._fsdp import Sharded
 from memcalc.engine.strategies._fsdp_units import Unit
+from memcalc.engine.strategies.base import packed_weights
 from memcalc.engine.walk import Reason, Walk
 from memcalc.errors import ShardingError
 from memcalc.formulas import fsdp
@@ -94,7 +96,26 @@ class Flat(Sharded):
     def gathered_bytes(self, unit: Unit) -> Any:
         """A unit's weights as it computes with them, where they are not those that are stored; adapters are not among them."""
         together = [s for s in unit.shards if not s.trainable] if self.has_adapters(unit) else unit.shards
-        return sum(numel * s.width for numel, s in self.flat(together)) if self.is_sharded or self.copies else 0
+        return sum(numel * s.width for numel, s in self.flat(together)) + self.values_bytes(unit) if self.is_sharded or self.copies else 0
+
+    def values_bytes(self, unit: Unit) -> int:
+        """A unit's packed values, where they are filed under the dtype of its other weights, and so part of its flat parameter."""
+        storage = self.job.run.bnb_4bit_quant_storage
+        if unit.opens is None or storage != self.job.run.dtype or not self.is_sharded:
+            return 0
+        return sum(packed_values(part.block.module) for part in self.plan.parts if self.units.get(id(part)) is unit)
+
+    def packed_weights(self, walk: Walk) -> None:
+        """What of packed weights every rank holds whole: all, or, where their values are spread, scales and tables."""
+        if not any(self.values_bytes(unit) for unit in self.sequence):
+            packed_weights(walk, self.plan)
+            return
+        for part in self.plan.parts:
+            rest = sum(packed(part.block.module).values())
+            if id(part) in self.units:
+                rest -= packed_values(part.block.module)
+            why = Reason("scales and tables of each weight", {}, "bitsandbytes/functional.py, QuantState, which no engine cuts")
+            walk.alloc(f"weights/{part.block.path} (scales)", rest * part.block.repeat, why)
 
     def has_adapters(self, unit: Unit) -> bool:
         """Whether some but not all of its parameters take a gradient."""
@@ -106,7 +127,8 @@ class Flat(Sharded):
 
     def shard_bytes(self, unit: Unit) -> Any:
         """This rank's shard of the flat parameters."""
-        return sum(numel // self.ranks * self.stored(s) for numel, s in self.flat(unit.shards))
+        values = -(-self.values_bytes(unit) // self.ranks)
+        return sum(numel // self.ranks * self.stored(s) for numel, s in self.flat(unit.shards)) + values
 
     def gradient_bytes(self, unit: Unit) -> Any:
         """This rank's shard of a unit's flat gradients."""

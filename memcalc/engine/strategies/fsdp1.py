@@ -22,13 +22,14 @@ from memcalc.code.context import Settings
 from memcalc.engine.plan import Part, Plan, Shard
 from memcalc.engine.strategies._fsdp_flat import SOURCE, Flat
 from memcalc.engine.strategies._fsdp_units import Unit
-from memcalc.engine.strategies.base import packed_weights
 from memcalc.engine.walk import Reason, Walk
 from memcalc.specs.job import Job
+from memcalc.tape.tensor import numel
 from memcalc.units import DTYPE_BYTES
 
 FLAT, CAST = "gradients/flat gradient", "communication/flat gradient in the reduce dtype"
 LOW, OUTPUT = "communication/shard in the policy's dtype", "communication/reduce-scatter output"
+HELD = "activations/inputs of layers that ran back, and their gradients"
 RUNTIME = "torch/distributed/fsdp/_runtime_utils.py"
 
 
@@ -58,7 +59,7 @@ class Engine(Flat):
         for unit in self.all_units() if not self.offloads else ():
             why = Reason("flat_numel / ranks * width", {"ranks": self.ranks, "width": self.stored_width}, f"{SOURCE}, shard")
             walk.alloc(f"weights/{unit.path}", self.shard_bytes(unit) * unit.repeat, why)
-        packed_weights(walk, self.plan)
+        self.packed_weights(walk)
         buffers = self.job.model.buffer_bytes
         if self.is_mixed:
             buffers = buffers * self.plan.width // DTYPE_BYTES["float32"]
@@ -160,6 +161,7 @@ class Engine(Flat):
         self.ahead = False
         if self.has_adapters(unit):
             self._run_back_adapted(walk, unit, part, following)
+            self._hold_input(walk, part)
             return
         if self.prefetch == "BACKWARD_PRE":
             self._gather_ahead(walk, following)
@@ -186,6 +188,24 @@ class Engine(Flat):
         if self.prefetch == "BACKWARD_POST":
             self._gather_ahead(walk, following)
 
+    def _hold_input(self, walk: Walk, part: Part) -> None:
+        """The input of a frozen layer that a reentrant checkpoint ran again, and its gradient, stay until backward is over.
+
+        The checkpoint makes the input a leaf. FSDP hangs a hook on it, to free the layer's weights when its gradient is there
+        (_runtime_utils.py, ``_register_post_backward_reshard_only_hook``); the hook holds the leaf's gradient accumulator
+        (torch/autograd/graph.py, ``register_multi_grad_hook``), and that the leaf, until ``_finalize_params`` takes the hook away.
+        """
+        walk.alloc(
+            HELD, self._held_bytes(part), Reason("2 * batch * seq_len * hidden_size * width", {}, f"{RUNTIME}, _register_post_backward_reshard_only_hook")
+        )
+
+    def _held_bytes(self, part: Part) -> Any:
+        unit, run = self.units.get(id(part)), self.job.run
+        if unit is None or not (run.use_reentrant and run.recompute == "full" and self.has_adapters(unit)):
+            return 0
+        flow = part.profile.out
+        return 2 * numel(flow.shape) * DTYPE_BYTES[flow.dtype]
+
     def _finish(self, walk: Walk, unit: Unit, following: Unit | None) -> None:
         self._flatten(walk, unit, unit.trainable)
         self.free(walk, unit)
@@ -202,6 +222,7 @@ class Engine(Flat):
         """The root's turn, when the table's gradient is there. Gradients on the host were copied there; the card's go only now (``_finalize_params``)."""
         self._finish_waiting(walk)
         self._finish(walk, self.root, None)
+        walk.free(HELD, sum(self._held_bytes(part) * part.block.repeat for part in self.plan.parts))
         if self.offloads and (self.defers or not self.accumulating):
             for unit in self.all_units():
                 walk.free(f"gradients/shards of {unit.path}", self.gradient_bytes(unit) * unit.repeat)

@@ -42,6 +42,16 @@ class GatedDeltaNet(Component):
     chunk: int = 64
 
     @property
+    def values(self) -> Axis:
+        """All heads' values side by side."""
+        return Axis("linear_num_value_heads * linear_value_head_dim", self.num_v_heads.size * self.v_dim.size)
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """Its loop over chunks is run in full below five, and counted from there on."""
+        return tuple(i * self.chunk + 1 for i in range(1, 5))
+
+    @property
     def module_name(self) -> str:
         """As in all models."""
         return "linear_attn"

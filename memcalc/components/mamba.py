@@ -40,6 +40,11 @@ class Mamba(Component):
     name: str = ""
 
     @property
+    def lengths(self) -> tuple[int, ...]:
+        """Its loop over tokens is run in full below five, and counted from there on."""
+        return 2, 3, 4, 5
+
+    @property
     def module_name(self) -> str:
         """Its own name."""
         return self.name

@@ -36,6 +36,11 @@ class Mamba2(Component):
     norm: GatedRMSNorm
     out_proj: Linear
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        """More than one chunk."""
+        return (self.chunk + 1,)
+
     def own_weights(self) -> Iterator[Weight]:
         """``dt_bias``, ``A_log`` and ``D``, each (heads,)."""
         for name in ("dt_bias", "A_log", "D"):

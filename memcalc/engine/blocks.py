@@ -87,6 +87,7 @@ def profile(
     beside: Flow | None = None,
     in_batch: bool = False,
     graded: frozenset[str] = frozenset(),
+    alone: frozenset[str] = frozenset(),
 ) -> Profile:
     """Record one block.
 
@@ -101,6 +102,7 @@ def profile(
         beside: what a join takes besides its input.
         in_batch: its input belongs to the batch, which the trainer holds through the step.
         graded: names of shared tensors that have a gradient, from later blocks, when it runs back.
+        alone: names of shared tensors that it makes and no later block sends a gradient of.
     """
     stream, gradient = (BESIDE, BESIDE_GRADIENT) if block.sees_images else (STREAM, STREAM_GRADIENT)
     marks = settings.marks != "none"
@@ -148,7 +150,7 @@ def profile(
     grad: list[Tensor | None] = [tape.input(out.shape, out.dtype, gradient)]
     edge = (y.node, y.index) if y.node is not None else None
     sent: dict[str, list[Tensor | None]] = {
-        name: [tape.input(t.shape, t.dtype, f"activations/gradient of {name}")] for name, t in made.items() if t.requires_grad
+        name: [tape.input(t.shape, t.dtype, f"activations/gradient of {name}")] for name, t in made.items() if t.requires_grad and name not in alone
     }
     del y
     begin = len(events)
@@ -167,7 +169,7 @@ def profile(
     for leaf, path in leaves:
         if leaf is not None and leaf.grads[0] is not None and leaf.grads[0].storage is not None:
             record = leaf.grads[0].storage.record
-            _file(events, record, path, moves=id(record) in arrived)
+            _file(events, record, path, before=arrived.get(id(record)))
     happened = [e for e in events[begin:] if id(e[1]) not in outside and not (passed and e[1] is taken)]  # the next block lets go of what was passed on
     backward = sum_up(happened)
     held.clear()
@@ -177,14 +179,14 @@ def profile(
     return Profile(forward, release, backward, out, made, keeps, forward_steps, steps, frees_input, ctx.holds_output, grades=grades)
 
 
-def _deliver(ctx: Context, sent: dict[str, list[Tensor | None]], *, drop: bool) -> tuple[set[int], list[Any]]:
+def _deliver(ctx: Context, sent: dict[str, list[Tensor | None]], *, drop: bool) -> tuple[dict[int, str], list[Any]]:
     """Hand in the gradients that later blocks made of shared tensors; what was recomputed of those is dropped.
 
     Returns:
-        the records of the gradients, by identity; where they go, which holds those that stay.
+        what the records of the gradients were called, by identity; where they go, which holds those that stay.
     """
     ends: list[Any] = []
-    records = {id(g.storage.record) for grads in sent.values() for g in grads if g is not None and g.storage is not None}
+    records = {id(g.storage.record): g.storage.record.path for grads in sent.values() for g in grads if g is not None and g.storage is not None}
     for name, grads in sent.items():
         tensor = ctx.shared[name]
         ends.append(tensor.node)
@@ -195,11 +197,10 @@ def _deliver(ctx: Context, sent: dict[str, list[Tensor | None]], *, drop: bool) 
     return records, ends
 
 
-def _file(events: list[Event], record: Record, path: str, *, moves: bool) -> None:
-    """Bytes get another name; those that were there before this stretch move there."""
-    if moves and record.path != path:
-        before = Record(record.path, record.shape, record.dtype)
-        events += [(-1, before), (1, record)]
+def _file(events: list[Event], record: Record, path: str, *, before: str | None) -> None:
+    """Bytes get another name; those that were there before this stretch, under a name, move there."""
+    if before is not None and before != path:
+        events += [(-1, Record(before, record.shape, record.dtype)), (1, record)]
     record.path = path
 
 
@@ -245,7 +246,7 @@ def _publish(ctx: Context, known: dict[str, Flow], taken: Record | None) -> dict
         if name not in known and name != "logits":
             made[name] = Flow(tensor.shape, tensor.dtype, tensor.requires_grad or name in ctx.differentiable)
             if tensor.storage is not None:
-                _file(ctx.tape.events, tensor.storage.record, f"activations/{name}", moves=tensor.storage.record is taken)
+                _file(ctx.tape.events, tensor.storage.record, f"activations/{name}", before=taken.path if tensor.storage.record is taken else None)
     return made
 
 

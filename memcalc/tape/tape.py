@@ -255,6 +255,7 @@ class Tape:
         while len(self.nodes) > since:
             node = self.nodes.pop()
             if all(g is None for g in node.grads):
+                node.forget()
                 continue
             made, edges = node.run(recomputed=self.recomputed), node.edges
             del node

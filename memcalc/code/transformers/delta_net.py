@@ -40,7 +40,7 @@ def gated_delta_net(ctx: Context, m: GatedDeltaNet, x: Tensor) -> Tensor:
         ctx.remember(last, "recurrent_state")
     rows = (Axis("tokens * heads", ctx.batch.size * ctx.seq.size * m.num_v_heads.size), m.v_dim)
     out = gated_norm(ctx, m.norm, F.view(out, rows), F.view(z, rows))
-    out = ctx.run(m.out_proj, F.view(out, (ctx.batch, ctx.seq, m.out_proj.inputs)))
+    out = ctx.run(m.out_proj, F.view(out, (ctx.batch, ctx.seq, m.values)))
     del held
     return out
 
@@ -62,7 +62,7 @@ def project(ctx: Context, m: GatedDeltaNet, x: Tensor) -> Projected:
 
 def taken_apart(ctx: Context, m: GatedDeltaNet, mixed: Tensor, both: Tensor) -> Projected:
     """The parts of two fused projections, each copied into order (fix_query_key_value_ordering)."""
-    keys, values = Axis("keys", m.num_k_heads.size * m.k_dim.size), m.out_proj.inputs
+    keys, values = Axis("keys", m.num_k_heads.size * m.k_dim.size), m.values
     parts = F.split_last(mixed, (keys, keys, values, values))
     halves = F.split_last(both, (m.num_v_heads, m.num_v_heads))
     value, z = F.clone(parts[2], "value in order"), F.clone(parts[3], "gate in order")
@@ -79,7 +79,7 @@ def heads_of(ctx: Context, m: GatedDeltaNet, flat: Tensor) -> tuple[Tensor, Tens
         (ctx.batch, ctx.seq, m.num_k_heads, m.k_dim),
         (ctx.batch, ctx.seq, m.num_v_heads, m.v_dim),
     )
-    query, key, value = F.split_last(flat, (keys, keys, m.out_proj.inputs))
+    query, key, value = F.split_last(flat, (keys, keys, m.values))
     value = F.split_heads(value, many)
     if shares(m):
         return F.view(query, few), F.view(key, few), value

@@ -6,6 +6,7 @@ The fused kernel keeps neither the discretised A and B nor the states, and recom
 from __future__ import annotations
 
 from memcalc.code.context import Context, runs
+from memcalc.code.transformers.attention import stack_sequences
 from memcalc.code.transformers.loop import steps
 from memcalc.components.lora import LoraLinear
 from memcalc.components.mamba import Mamba
@@ -26,7 +27,7 @@ def mamba(ctx: Context, m: Mamba, x: Tensor) -> Tensor:
     a = F.neg(F.keeps_result(F.cast(a_log, "float32", "A_log in fp32"), "exp"), "A")
     h, gate = scan.split_into(both, (channels, channels))
     h = ctx.run(m.conv1d, h)
-    latent = ctx.run(m.x_proj, F.clone(F.view(h, (ctx.batch, ctx.seq, m.intermediate)), "channels in order"))
+    latent = ctx.run(m.x_proj, stack_sequences(ctx, F.view(h, (ctx.batch, ctx.seq, m.intermediate)), "channels in order", is_stacked=False))
     dt, b, c = F.split_last(latent, (m.rank, m.state, m.state))
     if m.dt_layernorm is not None:
         dt = ctx.run(m.dt_layernorm, dt, "dt_layernorm")
@@ -40,7 +41,7 @@ def mamba(ctx: Context, m: Mamba, x: Tensor) -> Tensor:
     for last in state:
         ctx.remember(last, "recurrent_state")
     out = F.cast(F.view(scanned, (ctx.batch, ctx.seq, m.intermediate)), dtype, "scanned")
-    return ctx.run(m.out_proj, F.clone(out, "scanned in order"))
+    return ctx.run(m.out_proj, stack_sequences(ctx, out, "scanned in order", is_stacked=False))
 
 
 def time_steps(ctx: Context, m: Mamba, latent: Tensor) -> tuple[Tensor, Tensor]:

@@ -30,27 +30,27 @@ def mamba2(ctx: Context, m: Mamba2, x: Tensor) -> Tensor:
     values, b, c = F.split_last(h, (inner, grouped, grouped))
     values = F.view(values, (ctx.batch, ctx.seq, m.num_heads, m.head_dim))
     by_group = (ctx.batch, ctx.seq, Axis("n_groups", m.num_groups), m.state)
-    dt = F.add(dt, dt_bias, "time steps + bias")
-    out, *state = chunk_scan(ctx, m, values, dt, a=a, b=F.view(b, by_group), c=F.view(c, by_group), d=d)
+    out, *state = chunk_scan(ctx, m, values, (dt, dt_bias), a=a, b=F.view(b, by_group), c=F.view(c, by_group), d=d)
     for last in state:
         ctx.remember(last, "recurrent_state")
     out = gated_norm(ctx, m.norm, F.view(out, (ctx.batch, ctx.seq, inner)), gate)
     return ctx.run(m.out_proj, F.cast(out, dtype, "mixed"))
 
 
-def chunk_scan(ctx: Context, m: Mamba2, values: Tensor, dt: Tensor, *, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> list[Tensor]:
+def chunk_scan(ctx: Context, m: Mamba2, values: Tensor, steps: tuple[Tensor, Tensor], *, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> list[Tensor]:
     """All heads' outputs (batch, seq, heads, head_dim) in fp32, and in inference the last state (mamba2_chunk_scan).
 
     Args:
         ctx, m: as for any program.
         values: (batch, seq, heads, head_dim).
-        dt: (batch, seq, heads), with its bias.
+        steps: of time, (batch, seq, heads), and their bias (heads,).
         a, d: (heads,).
         b, c: (batch, seq, groups, state).
     """
     heads, chunks = m.num_heads, -(-ctx.seq.size // m.chunk)
     padded = (ctx.batch, Axis("padded seq_len", chunks * m.chunk), heads)
-    dt = clamp(activation(dt, "softplus"), "time steps within limits")
+    dt = activation(F.add(steps[0], steps[1], "time steps + bias"), "softplus")
+    dt = clamp(dt, "time steps within limits")
     values = F.cast(values, "float32", "channels in fp32")
     per_head = (ctx.batch, ctx.seq, heads, m.state)
     b = F.repeat(F.cast(b, "float32", "B in fp32"), per_head, "B of each head")

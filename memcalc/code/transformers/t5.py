@@ -93,11 +93,11 @@ def attention(ctx: Context, m: T5Attention, x: Tensor) -> Tensor:
     bias = position_bias(ctx, m, query, source)
     rows, columns = by_head(m, query), by_head(m, key)
     if ctx.settings.attention == "eager":
-        out = eager(ctx, m, [F.split_heads(query, rows), *remembered(ctx, F.split_heads(key, columns), F.split_heads(value, columns))], bias)
+        out = eager(ctx, m, [F.split_heads(query, rows), *remembered(ctx, m, F.split_heads(key, columns), F.split_heads(value, columns))], bias)
     elif name_of(m) in ctx.differentiable:
         out = written_out(ctx, m, [F.split_heads(query, rows), F.split_heads(key, columns), F.split_heads(value, columns)], bias)
     else:
-        key, value = remembered(ctx, F.view(key, columns), F.view(value, columns))
+        key, value = remembered(ctx, m, F.view(key, columns), F.view(value, columns))
         out = F.scaled_dot_product_attention(F.view(query, rows), key, value, mask=under_autocast(in_order(ctx, m, bias)))
     flat = F.view(out, (*query.shape[:2], m.o.inputs))
     del out
@@ -109,8 +109,10 @@ def by_head(m: T5Attention, x: Tensor) -> Shape:
     return (x.shape[0], Axis("num_heads", m.num_heads), x.shape[1], Axis("d_kv", m.head_dim))
 
 
-def remembered(ctx: Context, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys and values, in inference those in the cache."""
+def remembered(ctx: Context, m: T5Attention, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values, in inference those in the cache; the encoder's are not kept."""
+    if m.kind == "encoder":
+        return key, value
     return ctx.remember(key, "key"), ctx.remember(value, "value")
 
 
@@ -222,7 +224,7 @@ def head(ctx: Context, m: T5Head, x: Tensor) -> Tensor:
     if not ctx.settings.training:
         return logits
     ctx.shared["logits"] = logits
-    labels = ctx.tape.input((ctx.batch, ctx.seq), "int64", "batch/labels")
+    labels = Tensor(ctx.tape, (ctx.batch, ctx.seq), "int64", None)  # the batch's own
     wide = F.cast(logits, "float32" if ctx.settings.autocast else logits.dtype, "logits in fp32")
     del logits
     return F.nll_loss(F.log_softmax(wide), labels)

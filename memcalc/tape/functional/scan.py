@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from memcalc.tape.functional.matmul import matmul, under_autocast
-from memcalc.tape.functional.pointwise import like, promote, sum_to
+from memcalc.tape.functional.pointwise import fit_to, like, promote, sum_to
 from memcalc.tape.functional.shape import clone
 from memcalc.tape.tensor import Axis, Shape, Tensor
 
@@ -61,10 +61,9 @@ def outer(x: Tensor, y: Tensor, shape: Shape, name: str) -> Tensor:
     shapes = ((x.shape, x.dtype), (y.shape, y.dtype))
 
     def backward(wants: tuple[bool, ...], g: Tensor, *saved: Tensor) -> tuple[Tensor | None, ...]:
-        raw = [like(g, "gradient of product") if w else None for w in wants]
-        return tuple(sum_to(made, *s) if (made := raw.pop(0)) is not None else None for s in shapes)
+        return tuple(like(g, "gradient of product") if w else None for w in wants)
 
-    x.tape.record(out, (x, y), saves, backward)
+    x.tape.record(out, (x, y), saves, backward, fit_to(shapes))
     return out
 
 

@@ -1,0 +1,143 @@
+"""Random small configurations of recurrent families and of T5, as transformers would accept them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+FAMILIES = ("mamba", "falcon_mamba", "mamba2", "jamba", "nemotron_h", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "t5", "mt5")
+
+ATTENTION_FREE = ("mamba", "falcon_mamba", "mamba2")
+
+EXPERTS = ("jamba", "nemotron_h", "qwen3_next", "qwen3_5_moe_text")
+
+
+@st.composite
+def configs(draw: st.DrawFn, model_type: str) -> dict[str, Any]:
+    """A config.json of a small model whose sizes go together.
+
+    Args:
+        draw: of hypothesis.
+        model_type: one of `FAMILIES`.
+    """
+    common = {"model_type": model_type, "vocab_size": draw(st.integers(2, 90)), "tie_word_embeddings": draw(st.booleans())}
+    if model_type in ("t5", "mt5"):
+        return common | t5(draw)
+    hidden = draw(st.integers(1, 8)) * 8
+    common |= {"hidden_size": hidden, "num_hidden_layers": draw(st.integers(1, 4)), "pad_token_id": 0}
+    makers = {"jamba": jamba, "nemotron_h": nemotron, "mamba2": mamba2, "mamba": mamba, "falcon_mamba": mamba}
+    return common | makers.get(model_type, delta)(draw, common)
+
+
+def mamba(draw: st.DrawFn, common: dict[str, Any]) -> dict[str, Any]:
+    """Channels, states and time steps of any size."""
+    return {
+        "expand": draw(st.integers(1, 3)),
+        "state_size": draw(st.integers(1, 9)),
+        "conv_kernel": draw(st.integers(1, 5)),
+        "time_step_rank": draw(st.sampled_from(("auto", 1, 5))),
+        "use_bias": draw(st.booleans()),
+        "use_conv_bias": draw(st.booleans()),
+        "residual_in_fp32": draw(st.booleans()),
+    }
+
+
+def mamba2(draw: st.DrawFn, common: dict[str, Any]) -> dict[str, Any]:
+    """Heads that make up twice the hidden size."""
+    heads, groups = draw(st.sampled_from(((2, 1), (4, 2), (8, 4))))
+    return {
+        "expand": 2,
+        "num_heads": heads,
+        "head_dim": 2 * common["hidden_size"] // heads,
+        "n_groups": groups,
+        "state_size": draw(st.integers(1, 9)),
+        "conv_kernel": draw(st.integers(1, 5)),
+        "chunk_size": draw(st.sampled_from((4, 16))),
+        "use_bias": draw(st.booleans()),
+        "use_conv_bias": draw(st.booleans()),
+        "residual_in_fp32": draw(st.booleans()),
+    }
+
+
+def heads(draw: st.DrawFn) -> dict[str, Any]:
+    """Grouped queries; heads need not share the hidden size."""
+    kv_heads = draw(st.integers(1, 3))
+    return {"num_key_value_heads": kv_heads, "num_attention_heads": kv_heads * draw(st.integers(1, 3)), "head_dim": 8}
+
+
+def jamba(draw: st.DrawFn, common: dict[str, Any]) -> dict[str, Any]:
+    """Attention and experts in any rhythm."""
+    attention, expert = draw(st.integers(1, 3)), draw(st.integers(1, 3))
+    return {
+        **heads(draw),
+        "intermediate_size": 8 * draw(st.integers(1, 4)),
+        "num_experts": draw(st.integers(1, 5)),
+        "num_experts_per_tok": 1,
+        "attn_layer_period": attention,
+        "attn_layer_offset": draw(st.integers(0, attention - 1)),
+        "expert_layer_period": expert,
+        "expert_layer_offset": draw(st.integers(0, expert - 1)),
+        "mamba_d_state": draw(st.integers(1, 9)),
+        "mamba_d_conv": draw(st.integers(1, 5)),
+        "mamba_dt_rank": draw(st.sampled_from(("auto", 3))),
+        "mamba_proj_bias": draw(st.booleans()),
+        "mamba_conv_bias": draw(st.booleans()),
+    }
+
+
+def nemotron(draw: st.DrawFn, common: dict[str, Any]) -> dict[str, Any]:
+    """Any pattern of layers, experts on the hidden size or on a latent."""
+    groups = draw(st.integers(1, 3))
+    return {
+        **heads(draw),
+        "hybrid_override_pattern": "".join(draw(st.lists(st.sampled_from("ME*-"), min_size=1, max_size=5))),
+        "intermediate_size": 8 * draw(st.integers(1, 4)),
+        "mamba_num_heads": groups * draw(st.integers(1, 3)),
+        "mamba_head_dim": 8,
+        "n_groups": groups,
+        "ssm_state_size": draw(st.integers(1, 9)),
+        "chunk_size": draw(st.sampled_from((4, 16))),
+        "n_routed_experts": 4,
+        "num_experts_per_tok": draw(st.integers(1, 4)),
+        "moe_intermediate_size": 8 * draw(st.integers(1, 3)),
+        "moe_shared_expert_intermediate_size": 8 * draw(st.integers(1, 3)),
+        "moe_latent_size": draw(st.sampled_from((None, 16))),
+        "mlp_bias": draw(st.booleans()),
+    }
+
+
+def delta(draw: st.DrawFn, common: dict[str, Any]) -> dict[str, Any]:
+    """Delta networks whose key heads serve several value heads, and attention, in any order."""
+    keys, layers = draw(st.integers(1, 3)), common["num_hidden_layers"]
+    made: dict[str, Any] = {
+        **heads(draw),
+        "linear_num_key_heads": keys,
+        "linear_num_value_heads": keys * draw(st.integers(1, 3)),
+        "linear_key_head_dim": draw(st.integers(1, 8)),
+        "linear_value_head_dim": draw(st.integers(1, 8)),
+        "linear_conv_kernel_dim": draw(st.integers(1, 5)),
+        "attention_bias": draw(st.booleans()),
+        "layer_types": draw(st.lists(st.sampled_from(("linear_attention", "full_attention")), min_size=layers, max_size=layers)),
+        "intermediate_size": 8 * draw(st.integers(1, 4)),
+    }
+    if common["model_type"] != "qwen3_5_text":
+        made |= {"num_experts": 4, "num_experts_per_tok": draw(st.integers(1, 4)), "moe_intermediate_size": 8, "shared_expert_intermediate_size": 16}
+    if common["model_type"] == "qwen3_next":
+        made |= {"decoder_sparse_step": draw(st.integers(1, 2)), "mlp_only_layers": draw(st.sampled_from(([], [0])))}
+    return made
+
+
+def t5(draw: st.DrawFn) -> dict[str, Any]:
+    """Stacks of different depths."""
+    return {
+        "d_model": 8 * draw(st.integers(1, 6)),
+        "d_kv": draw(st.integers(1, 12)),
+        "d_ff": draw(st.integers(1, 40)),
+        "num_heads": draw(st.integers(1, 5)),
+        "num_layers": draw(st.integers(1, 4)),
+        "num_decoder_layers": draw(st.sampled_from((None, 1, 3))),
+        "relative_attention_num_buckets": draw(st.integers(4, 40)),
+        "feed_forward_proj": draw(st.sampled_from(("relu", "gated-gelu", "gated-silu"))),
+        "dropout_rate": draw(st.sampled_from((0.0, 0.1))),
+    }

@@ -26,6 +26,19 @@ def settle(facts: Facts) -> None:
     _adapters(facts)
     _dtypes(facts)
     _batches(facts)
+    _loss(facts)
+
+
+def _loss(facts: Facts) -> None:
+    """A fused loss where memcalc cannot count it: whole logits are counted, which is more, and the estimate says so."""
+    config = facts.get("sharding.deepspeed")
+    block = config.get("zero_optimization") if isinstance(config, dict) else None
+    stage = block.get("stage", 0) if isinstance(block, dict) else facts.get("sharding.zero", 0)
+    cut = whole(facts.get("sharding.tp", 1), name="sharding.tp") > 1 or (facts.get("sharding.engine") == "deepspeed" and stage == 3)
+    if facts.get("loss") == "fused_linear" and cut and facts.get("code", "transformers") == "transformers":
+        fact = facts.found["loss"]
+        facts.unused.append(f"{fact.where}: a fused loss over a head that is cut is not counted; whole logits are")
+        facts.found["loss"] = fact._replace(value="cross_entropy")
 
 
 def _cards(facts: Facts) -> None:
@@ -38,6 +51,8 @@ def _cards(facts: Facts) -> None:
         facts.derive("hardware.gpus", made, facts.where("~gpus_per_node", "~nodes"))
         facts.derive("hardware.gpus_per_node", whole(each, name="cards of a node"), facts.where("~gpus_per_node"))
     shard, replicate, where = facts.get("~dp_shard"), facts.get("~dp_replicate", 1), facts.where("~dp_shard", "~dp_replicate")
+    if facts.get("~sequence_ranks", 1) > 1:
+        shard = None  # such ranks share the states, too: all cards do
     if shard is not None and shard > 0:
         facts.derive("sharding.dp", shard * max(replicate, 1), where)
     if replicate > 1:

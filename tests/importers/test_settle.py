@@ -74,3 +74,10 @@ def test_the_higher_rank_wins_whatever_the_order() -> None:
             facts.default("micro_batch", 0, "some framework")
             facts.put("micro_batch", rank, f"rank {rank}")
         assert facts.get("micro_batch") == TRAINER
+
+
+def test_a_fused_loss_over_a_head_that_is_cut_is_counted_whole_and_said() -> None:
+    facts = settled(loss="fused_linear", sharding__tp=2)
+    assert facts.get("loss") == "cross_entropy"
+    assert "whole logits are" in facts.unused[0]
+    assert settled(loss="fused_linear").get("loss") == "fused_linear"

@@ -61,6 +61,12 @@ def _file(facts: Facts, entry: Entry) -> None:
     name_deepspeed(facts, entry.value, where=entry.where)
 
 
+def _sequence(facts: Facts, entry: Entry) -> None:
+    if entry.number > 1:
+        facts.put("~sequence_ranks", entry.number, entry.where)
+        facts.leave(entry, "sequences split over ranks by DeepSpeed's Ulysses (ALST): activations are counted whole")
+
+
 def _device(name: str) -> Rule:
     def write(facts: Facts, entry: Entry) -> None:
         if entry.word not in ("none", "cpu", "nvme", "false"):
@@ -85,7 +91,6 @@ def finish(facts: Facts) -> None:
 
 
 _SIZES = {"dp_replicate_size": "~dp_replicate", "dp_shard_size": "~dp_shard", "tp_size": "sharding.tp", "cp_size": "sharding.cp"}
-_WHY_SP = "sequences split over ranks by DeepSpeed's Ulysses (ALST)"
 
 KEYS: dict[str, Rule] = {
     "distributed_type": _distributed,
@@ -103,7 +108,7 @@ KEYS: dict[str, Rule] = {
     "deepspeed_config.gradient_clipping": lambda facts, entry: facts.put("~deepspeed.gradient_clipping", float(entry.value), entry.where),
     "deepspeed_config.deepspeed_moe_layer_cls_names": unless(why="leaf modules are gathered whole"),
     "deepspeed_config.*": unless(),
-    "parallelism_config.*sp_size": unless(1, why=_WHY_SP),
+    "parallelism_config.*sp_size": _sequence,
     **{f"parallelism_config.{prefix}{name}": whole_number(fact) for name, fact in _SIZES.items() for prefix in ("", "parallelism_config_")},
     "fp8_config*": unless(why="fp8 kernels keep 8-bit copies and scales"),
     "dynamo_config.dynamo_backend": unless("no", "false", why="compiled code keeps other tensors than the modules that are counted"),

@@ -78,12 +78,36 @@ def refuse_finetuning(run: Run, model: ModelSpec, *, engine: str, zero: int) -> 
     Raises:
         InputError: a loss that the model's code or the engine cannot compute in this way.
     """
+    _refuse_training(run, engine)
     if run.attention_mask and (run.attention == "flash_attention_2" or run.code != "transformers"):
         raise InputError("flash attention takes a padded batch apart, Megatron packs it; use attention sdpa or eager", where="attention_mask")
     if run.quantization is not None and engine == "deepspeed" and zero == 3:
         raise InputError("stage 3 cannot partition packed weights of one byte; use zero 2, or fsdp", where="quantization")
     if run.loss != "cross_entropy" and run.task == "train":
         _refuse_loss(run, model, engine=engine, zero=zero)
+
+
+def _refuse_training(run: Run, engine: str) -> None:
+    if run.offload.activations is not None:
+        raise InputError("saved activations on the host are not known to memcalc; checkpoint them (recompute: full)", where="offload.activations")
+    if run.trainable_layers is not None:
+        if run.lora is not None or run.quantization is not None:
+            raise InputError("adapters freeze all layers, and quantised ones take no gradient; leave lora and quantization out", where="trainable_layers")
+        if run.code != "transformers" or engine not in ("ddp", "fsdp2") or run.sharding.pp > 1:
+            raise InputError("freezing layers is known for transformers' modules under engine ddp or fsdp2", where="trainable_layers")
+    if run.lora is not None and run.lora.use_dora and run.sharding.tp > 1:
+        raise InputError(f"magnitudes are those of whole rows, which tp {run.sharding.tp} cuts", where="lora.use_dora")
+
+
+def ignored_by_training(run: Run) -> tuple[str, ...]:
+    """Keys of training that were given, and that inference or a kind of base does not read."""
+    given = run.model_fields_set
+    found = {}
+    if run.task == "inference":
+        found = dict.fromkeys(("loss", "optimizer", "grad_accum", "recompute", "optimizer_foreach", "trainable_layers"), "nothing is trained")
+    if run.quantization is not None and (run.quantization not in UPCAST or sharded(run)):
+        found["kbit_upcast"] = f"a base in {run.quantization} keeps its dtype here"
+    return tuple(f"{key}: {why}" for key, why in found.items() if key in given)
 
 
 def _refuse_loss(run: Run, model: ModelSpec, *, engine: str, zero: int) -> None:

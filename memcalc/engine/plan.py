@@ -189,6 +189,10 @@ def settings_of(job: Job) -> Settings:
 
 def trainable_of(job: Job) -> Callable[[str], bool] | None:
     """Which weights take a gradient, by path: with adapters only they do. None: all."""
+    if job.run.lora is None and job.run.trainable_layers is not None:
+        from memcalc.models.freeze import is_trained
+
+        return is_trained
     if job.run.lora is None:
         return None
     from memcalc.models.lora import is_adapter

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from memcalc.engine.deepspeed_run import settle
 from memcalc.engine.degrees import check_degrees
 from memcalc.engine.effect import ignored_knobs, refuse
-from memcalc.engine.finetuning import load_quantised, refuse_finetuning, with_liger
+from memcalc.engine.finetuning import ignored_by_training, load_quantised, refuse_finetuning, with_liger
 from memcalc.engine.optimizers import optimizer_for
 from memcalc.engine.optimizers.check import check_optimizer, ignored_by_optimizer
 from memcalc.engine.precision import with_precision
@@ -33,6 +33,10 @@ def resolve(run: Run) -> Job:
     model = read_model(run.model)
     settled = settle(with_precision(with_liger(run, model)), hidden_size=model.hidden_size)
     run, model, assumed = load_quantised(settled.run, model)
+    if run.trainable_layers is not None:
+        from memcalc.models.freeze import freeze
+
+        model = freeze(model, run.trainable_layers)
     if run.lora is not None:
         from memcalc.models.lora import adapt
 
@@ -68,7 +72,7 @@ def resolve(run: Run) -> Job:
         foreach=optimizer.has_foreach and steps_all_at_once(run, engine),
         assumptions=tuple(assumptions),
         notes=tuple(notes),
-        ignored=settled.ignored + ignored_knobs(run, engine, mesh) + ignored_by_optimizer(run),
+        ignored=settled.ignored + ignored_knobs(run, engine, mesh) + ignored_by_optimizer(run) + ignored_by_training(run),
         deepspeed=settled.deepspeed,
         image_size=image_size,
     )

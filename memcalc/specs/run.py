@@ -201,6 +201,7 @@ class Run(Spec):
     loss: Loss = Field("cross_entropy", description="how the loss is computed")
     sharding: ShardingSpec = Field(ShardingSpec.model_construct(), description="how the job is spread over cards")
     initialize: bool = Field(False, description="show the instant in which the engine is constructed, too")
+    trainable_layers: Count | None = Field(None, description="train the last so many layers and nothing else (freeze tuning)")
     lora: LoraSpec | None = Field(None, description="low-rank adapters on a frozen model")
     quantization: str | None = Field(None, description="how the frozen base is stored: nf4, nf4-dq, int8, gptq, awq, …")
     bnb_4bit_quant_storage: Dtype = Field(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from memcalc.code.context import Context, runs
-from memcalc.code.transformers.loss import LOSSES
 from memcalc.components import Head, MaskedHead
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
@@ -21,6 +20,8 @@ def head(ctx: Context, m: Head, x: Tensor) -> Tensor:
     if not ctx.settings.training:
         x = F.view(x, (ctx.batch, Axis("logits_to_keep", 1), x.shape[-1]))
     elif ctx.settings.loss != "cross_entropy":
+        from memcalc.code.transformers.loss import LOSSES
+
         return LOSSES[ctx.settings.loss](ctx, m, x)
     logits = ctx.run(m.proj, x)
     if ctx.has_tp and m.proj.split == "column":

@@ -26,10 +26,13 @@ LETTERS = {"M": "linear_attention", "E": "moe", "*": "full_attention", "-": "mlp
 
 
 def spec(config: Config) -> ModelSpec:
-    """A layer for each letter of the pattern. The final norm and the head are as any decoder's, with an fp32 copy of the logits."""
+    """A layer for each letter of the pattern. The final norm and the head are as any decoder's, with an fp32 copy of the logits.
+
+    The head has its own weights even where the file says that it uses the table: transformers' class names no weights to tie.
+    """
     kinds = layer_kinds(config)
     hidden, vocab = Axis("hidden_size", config.int("hidden_size")), Axis("vocab_size", config.int("vocab_size"))
-    heads, kv_heads, tied = config.int("num_attention_heads"), config.int("num_key_value_heads"), config.bool("tie_word_embeddings")
+    heads, kv_heads = config.int("num_attention_heads"), config.int("num_key_value_heads")
     if heads % kv_heads:
         raise config.error(f"num_attention_heads {heads} is not a multiple of num_key_value_heads {kv_heads}")
     intermediate, norm = Axis("intermediate_size", config.int("intermediate_size") if "mlp" in kinds else 1), RMSNorm(hidden, "fp32_scale")
@@ -39,9 +42,9 @@ def spec(config: Config) -> ModelSpec:
         config,
         sizes,
         decoder.layer_blocks(kinds, made.__getitem__),
-        embedding=Embedding(vocab, hidden, tied=tied),
+        embedding=Embedding(vocab, hidden),
         norm=norm,
-        head=Head(WideLinear("lm_head", hidden, vocab), tied=tied),
+        head=Head(WideLinear("lm_head", hidden, vocab)),
         names=("embeddings", "norm_f", "lm_head"),
     )
     sparse = made["moe"].mixer if "moe" in made else None

@@ -82,6 +82,8 @@ def refuse(run: Run, engine: str) -> None:
     Raises:
         InputError: a key whose effect is not known for this code or engine; leaving it out is the honest answer.
     """
+    if run.new_tokens and (run.task != "inference" or run.sharding.pp > 1):
+        raise InputError("tokens are generated in task inference, without a pipeline; leave it out", where="new_tokens")
     if run.recompute == "selective" and run.code == "transformers":
         raise InputError("transformers' own checkpointing takes whole layers; use none or full, or code: megatron", where="recompute")
     if run.sharding.sp and run.code == "transformers":

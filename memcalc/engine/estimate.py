@@ -131,6 +131,10 @@ def walk_rank(job: Job, *, detailed: bool = True) -> Walked:
     strategy = strategy_class(job, plan)
     if job.run.task == "inference":
         step.infer(walk, plan, strategy)
+        if job.run.new_tokens:
+            from memcalc.engine.generation import generate
+
+            generate(walk, job)
     else:
         step.train(walk, plan, strategy, accumulated=job.run.grad_accum > 1)
     return Walked({"pp": 0}, job.mesh.world, walk, plan, strategy)

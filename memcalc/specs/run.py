@@ -175,6 +175,9 @@ class Run(Spec):
     liger: bool = Field(False, description="Liger's kernels for norms, rotary positions and gates, and its fused loss unless another is named")
     micro_batch: Count = Field(1, description="sequences per GPU and forward pass")
     seq_len: Count | None = Field(None, description="tokens per sequence; by default the model's own length, at most 4096")
+    new_tokens: Annotated[int, Field(ge=0, le=MAX_COUNT, strict=True)] = Field(
+        0, description="inference with transformers: tokens generated after a prompt of seq_len"
+    )
     images: Annotated[int, Field(ge=0, le=MAX_COUNT, strict=True)] = Field(0, description="images in each sequence; their tokens are part of seq_len")
     image_size: Count | None = Field(None, description="pixels of an image, high and wide; by default the size that the model is made for")
     grad_accum: Count = Field(1, description="micro-batches per optimizer step")

@@ -14,7 +14,7 @@ from memcalc.formulas.overheads import workspace_bytes
 from memcalc.models.read import read_model
 from memcalc.specs.read import read_run
 
-ROWS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "data" / "measured_inference.json").read_text(encoding="utf-8"))
+ROWS: list[dict[str, Any]] = json.loads((Path(__file__).parent / "data" / "measured_inference.json").read_text(encoding="utf-8"))
 SHORT = [row for row in ROWS if row["reading"] == "weights and cache"]
 PLAIN = [row for row in SHORT if row["quantization"] is None]
 

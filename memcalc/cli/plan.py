@@ -1,0 +1,112 @@
+"""``memcalc plan``: how to spread a training run over its cards."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from memcalc.cli.estimate import LIMIT, MARGIN
+from memcalc.cli.shell.command import Command, Given, Option
+from memcalc.cli.shell.errors import DOES_NOT_FIT, FITS
+from memcalc.cli.shell.output import OUT_FILE, format_option, sink
+from memcalc.cli.shell.runs import MODEL, run_of, run_options
+from memcalc.errors import InputError
+from memcalc.units import parse_bytes
+
+if TYPE_CHECKING:
+    from memcalc.whatif.plan import Plans
+
+TOP = 10
+BATCH = Option("global-batch", "sequences of one optimizer step, over all cards", metavar="N", group="Plan")
+
+
+def options() -> tuple[Option, ...]:
+    """Flags of this command."""
+    from memcalc.importers.export import exporters
+
+    return (
+        *run_options(),
+        BATCH,
+        Option("top", "how many plans are looked for", metavar="N", default=str(TOP), group="Plan"),
+        Option("export", "write the cheapest plan that this format can say, instead", metavar="FORMAT", choices=exporters(), group="Plan"),
+        LIMIT._replace(help="the card's capacity is at most this (75GiB, 80GB)"),
+        MARGIN._replace(help="share of the card that must stay free", default="0%"),
+        format_option("table", "json", "markdown", "csv"),
+        OUT_FILE,
+    )
+
+
+def run(given: Given) -> int:
+    """Do it."""
+    from memcalc.whatif.limit import parse_margin
+    from memcalc.whatif.plan import plan
+
+    limit, margin = given.text("limit"), given.text("margin")
+    found = plan(
+        run_of(given, model=given.arguments[0] if given.arguments else None),
+        global_batch=_whole(given, "global-batch", None),
+        limit_bytes=None if limit is None else parse_bytes(limit, where="--limit"),
+        margin=0.0 if margin is None else parse_margin(margin, where="--margin"),
+        top=_whole(given, "top", str(TOP)),
+    )
+    out = sink(given)
+    wanted = given.text("export")
+    if wanted is not None:
+        out.write(exported(found, wanted))
+        return FITS
+    from memcalc.report import plan as report
+    from memcalc.report.style import Style
+
+    written = {
+        "table": lambda: report.text(found, Style(out.width, out.colour)),
+        "json": lambda: report.as_json(found),
+        "markdown": lambda: report.markdown(found),
+        "csv": lambda: report.comma_separated(found),
+    }
+    out.write(written[out.format]())
+    return FITS if found.fitting else DOES_NOT_FIT
+
+
+def exported(found: Plans, wanted: str) -> str:
+    """The cheapest plan that a format can say; which one is said on stderr.
+
+    Raises:
+        InputError: it can say none of them.
+    """
+    from memcalc.importers.export import export
+    from memcalc.report.plan import name_of
+
+    reason = "no way fits"
+    for one in found.fitting:
+        if (wanted == "megatron") != (one.way.engine == "megatron") or (wanted == "deepspeed" and one.way.engine != "deepspeed"):
+            reason = f"none of the {len(found.fitting)} cheapest plans runs there; fix the engine with --engine, or look for more with --top"
+            continue
+        try:
+            text = export(one.run, wanted)
+        except InputError as error:
+            reason = str(error)
+            continue
+        print(f"memcalc: {name_of(one.way)}", file=sys.stderr)
+        return text
+    raise InputError(reason, where=f"--export {wanted}")
+
+
+def _whole(given: Given, name: str, default: str | None) -> int:
+    text = given.text(name) or default
+    if text is None:
+        raise InputError("how many sequences a step? a whole number is needed", where=f"--{name}")
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**31:
+        raise InputError(f"{text!r} is not a whole number from 1", where=f"--{name}")
+    return int(text)
+
+
+COMMAND = Command(
+    run,
+    "How to spread a training run over its cards: the ways that fit, by relative cost, and the three worth a trial.",
+    (MODEL,),
+    options,
+    example=(
+        "memcalc plan llama-3.1-70b --gpus 64 --gpu h100-80g --global-batch 1024 --seq-len 8192",
+        "memcalc plan llama-3.1-8b --gpus 8 --gpu a100-80g --global-batch 64 --engine deepspeed --export deepspeed",
+    ),
+)

@@ -14,6 +14,7 @@ from memcalc.components.mamba2 import Mamba2
 from memcalc.components.minimax import LightningAttention
 from memcalc.components.mla import LatentAttention
 from memcalc.components.mllama import CrossLayer
+from memcalc.components.own_attention import FalconAttention
 from memcalc.components.t5 import T5Attention
 from memcalc.dataclass import dataclass
 from memcalc.formulas import kv_cache
@@ -30,6 +31,7 @@ class LayerCache:
     Attributes:
         kind: ``attention`` and ``latent`` grow with the tokens, ``state`` does not, ``cross`` holds another stack's tokens.
         num_layers: how many are alike.
+        copied_heads: to how many heads transformers' code copies keys and values before it caches them (Falcon 40B and 180B); 0: to none.
         num_kv_heads, key_dim, value_dim: of keys and values, or of those that a latent expands to.
         window: tokens that it keeps, None for all.
         chunked: the window is a chunk that is filled, then begun anew.
@@ -51,6 +53,7 @@ class LayerCache:
     state_elements: int = 0
     conv_channels: int = 0
     conv_kernel: int = 0
+    copied_heads: int = 0
 
     def token_bytes(self, policy: Policy) -> Any:
         """One token in one of these layers, on one rank."""
@@ -63,7 +66,7 @@ class LayerCache:
 
     def _head_bytes(self, policy: Policy) -> Any:
         return kv_cache.attention_token_bytes(
-            num_kv_heads=self.num_kv_heads,
+            num_kv_heads=self.copied_heads if self.copied_heads and policy.plain else self.num_kv_heads,
             key_dim=self.key_dim,
             value_dim=self.value_dim,
             dtype=policy.dtype,
@@ -170,7 +173,9 @@ def _caches(module: Component) -> Iterator[LayerCache]:
 
 def _of(m: Component) -> LayerCache | None:
     if isinstance(m, Attention):
-        return LayerCache("attention", 1, m.num_kv_heads, m.head_dim, m.head_dim, m.window, isinstance(m, Llama4Attention)) if m.causal else None
+        copied = m.num_heads if isinstance(m, FalconAttention) and m.grouped else 0
+        found = LayerCache("attention", 1, m.num_kv_heads, m.head_dim, m.head_dim, m.window, isinstance(m, Llama4Attention), copied_heads=copied)
+        return found if m.causal else None
     if isinstance(m, LatentAttention):
         latent = int(m.kv_a_proj.outputs.size) - m.rope_dim
         index = m.indexer.head_dim if m.indexer is not None else 0

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from memcalc.errors import InputError
+from memcalc.engine.cache import TRANSFORMERS, layer_caches, sequence_bytes, token_bytes
 from memcalc.specs.model import Block, Component, ModelSpec
 from memcalc.whatif.storage import Storage, storage
 
 WORKERS = ("MLP", "Mamba", "Mixer", "DeltaNet", "SSM", "LinearAttention")
 INNER = ("up", "up_proj", "fc1", "gate_up")
-SHORT, LONG = 64, 128
-"""Two lengths whose caches are compared; no window is narrower."""
 
 
 class Part(NamedTuple):
@@ -83,7 +81,7 @@ def describe(name: str) -> Description:
 
     config = read_config(name)
     spec = spec_of(config)
-    cache, why, states = _cache(name)
+    cache, why, states = _cache(spec)
     return Description(spec, parameter_tree(spec), layer_kinds(spec), storage(spec, config.folder), cache, why, states)
 
 
@@ -197,19 +195,8 @@ def _ranges(numbers: list[int]) -> str:
     return ", ".join(shown if len(shown) <= 6 else [*shown[:5], "…", shown[-1]])
 
 
-def _cache(name: str) -> tuple[int | None, str, int]:
-    """Growth of the cache with one more token, and what does not grow, by what the model's code leaves alive after a prefill of two lengths."""
-    from memcalc.engine.estimate import estimate
-    from memcalc.specs.read import read_run
-
-    held = []
-    for length in (SHORT, LONG):
-        try:
-            answer = estimate(read_run(name, task="inference", seq_len=length))
-            terms = answer.instant("decode").terms
-        except (InputError, KeyError) as error:
-            return None, f"not known: {error}", 0
-        held.append(sum(term.bytes for term in terms if term.path.startswith("kv_cache")))
-    per_token = (held[1] - held[0]) // (LONG - SHORT)
-    states = held[0] - per_token * SHORT
+def _cache(spec: ModelSpec) -> tuple[int | None, str, int]:
+    """What one token adds to transformers' cache, and what a sequence keeps beside that."""
+    caches = layer_caches(spec.blocks)
+    per_token, states = int(token_bytes(caches, TRANSFORMERS)), int(sequence_bytes(caches, 0, TRANSFORMERS))
     return (per_token, "", states) if per_token else (None, "none that grows with the tokens", states)

@@ -53,7 +53,22 @@ def test_gemma_3_with_keys_in_q8_0_at_128k() -> None:
     assert sequence_bytes(caches, 128_000, Policy(*types)) / 2**30 == pytest.approx(7.79, rel=0.002)
 
 
-MODELS = ("llama-3.2-1b", "deepseek-v2-lite", "deepseek-v3.2", "gemma-3-1b", "gpt-oss-20b", "qwen3.5-27b", "mamba-130m", "nemotron-h-56b", "falcon-7b", "gpt2")
+MODELS = (
+    "llama-3.2-1b", "deepseek-v2-lite", "deepseek-v3.2", "gemma-3-1b", "gpt-oss-20b", "qwen3.5-27b", "mamba-130m", "nemotron-h-56b", "falcon-7b",
+    "falcon-40b", "gpt2", "jamba-1.5-mini",
+)  # fmt: skip
+    "llama-3.2-1b",
+    "deepseek-v2-lite",
+    "deepseek-v3.2",
+    "gemma-3-1b",
+    "gpt-oss-20b",
+    "qwen3.5-27b",
+    "mamba-130m",
+    "nemotron-h-56b",
+    "falcon-7b",
+    "falcon-40b",
+    "gpt2",
+)
 
 
 @pytest.mark.parametrize("name", MODELS)

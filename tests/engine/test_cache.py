@@ -57,18 +57,6 @@ MODELS = (
     "llama-3.2-1b", "deepseek-v2-lite", "deepseek-v3.2", "gemma-3-1b", "gpt-oss-20b", "qwen3.5-27b", "mamba-130m", "nemotron-h-56b", "falcon-7b",
     "falcon-40b", "gpt2", "jamba-1.5-mini",
 )  # fmt: skip
-    "llama-3.2-1b",
-    "deepseek-v2-lite",
-    "deepseek-v3.2",
-    "gemma-3-1b",
-    "gpt-oss-20b",
-    "qwen3.5-27b",
-    "mamba-130m",
-    "nemotron-h-56b",
-    "falcon-7b",
-    "falcon-40b",
-    "gpt2",
-)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -13,7 +13,9 @@ ADAFACTOR = "transformers/optimization.py, Adafactor.step"
 
 
 class Adafactor(Optimizer):
-    """transformers' Adafactor without a first moment, as the Trainer has it."""
+    """transformers' Adafactor without a first moment, as the Trainer has it; each tensor's root mean square is kept, too."""
+
+    counter_bytes = 4
 
     def states(self, job: Job, t: Stepped) -> Iterator[Held]:
         """fp32 means of rows and columns; of a vector the whole second moment."""

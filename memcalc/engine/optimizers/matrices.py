@@ -44,9 +44,12 @@ class LowRank(Optimizer):
         kept = (low_rank.projected_numel(rows, columns, rank=rank), (low_rank.smaller(rank, shorter), rows + columns - shorter))
         yield Held("moments of low rank", self._inner_bytes(*kept, t.width), "states of (rank, longer side)", f"{self.source}, step")
         width = 4 if self.inner == "adafactor" else t.width
-        projector = width * low_rank.projector_numel(rows, columns, rank=rank)
+        projector = width * low_rank.projector_numel(rows, columns, rank=rank, whole=width == 4 and not self.apollo)
         yield Held(
-            "projections", projector, "rank * shorter side * width", "apollo_torch/random_projector.py" if self.apollo else "galore_torch/galore_projector.py"
+            "projections",
+            projector,
+            "rank * shorter side * width; in fp32 shorter side^2 * 4",
+            "apollo_torch/random_projector.py" if self.apollo else "galore_torch/galore_projector.py",
         )
 
     def _inner_bytes(self, num_params: Any, shape: tuple[Any, ...], width: int) -> Any:
@@ -74,7 +77,7 @@ class LowRank(Optimizer):
             return factored.adafactor_temp_bytes(t.num_params, before, width=t.width)
         if t.is_target:
             own: Callable[..., Any] = low_rank.galore_8bit_temp_bytes if self.inner == "adamw_8bit" else low_rank.galore_temp_bytes
-            return own(*t.shape, rank=rank, width=t.width) + before * t.width
+            return own(*t.shape, rank=rank, width=t.width)
         return 0 if self.inner == "adamw_8bit" else optimizers.adamw_single_temp_bytes(t.num_params, width=t.width) + before * t.width
 
 
@@ -95,7 +98,7 @@ class Muon(Optimizer):
     def temporaries(self, job: Job, tensors: Sequence[Stepped]) -> Iterator[Held]:
         """Newton-Schulz iterations of one matrix; the square roots of AdamW's tensors."""
         matrices = [t for t in tensors if t.is_hidden]
-        need = in_turn(matrices, lambda t, before: orthogonal.muon_temp_bytes(t.num_params // t.shape[-1], t.shape[-1], before, width=t.width))
-        yield Held("Newton-Schulz iterates", need, "(width + 4) * rows * columns + 4 * shorter^2 + 2 * previous", self.source)
+        need = in_turn(matrices, lambda t, _: orthogonal.muon_temp_bytes(t.num_params // t.shape[-1], t.shape[-1], width=t.width))
+        yield Held("Newton-Schulz iterates", need, "(width + 4) * rows * columns + 4 * shorter^2", self.source)
         others = total((t for t in tensors if not t.is_hidden), lambda t: optimizers.adamw_foreach_temp_bytes(t.num_params, width=t.width))
         yield Held("square roots", others, "num_params * width", "torch/optim/adamw.py, _multi_tensor_adamw")

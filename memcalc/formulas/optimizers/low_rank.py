@@ -28,16 +28,19 @@ def projected_numel(rows: Any, columns: Any, *, rank: Any) -> Any:
     return smaller(rank, shorter) * (rows + columns - shorter)
 
 
-def projector_numel(rows: Any, columns: Any, *, rank: Any) -> Any:
-    """Elements of the projection: rank times the shorter side.
+def projector_numel(rows: Any, columns: Any, *, rank: Any, whole: bool = False) -> Any:
+    """Elements of the projection: rank times the shorter side; or, as a view of all singular vectors, the shorter side squared.
 
-    Source: galore_torch/galore_projector.py, ``get_orthogonal_matrix``.
+    Source: galore_torch/galore_projector.py, ``get_orthogonal_matrix``: of fp32 gradients ``Vh[:rank, :]`` is kept, a view of ``Vh``; of others
+    a copy in their dtype.
 
     >>> projector_numel(4096, 11008, rank=128)
     524288
+    >>> projector_numel(4096, 11008, rank=128, whole=True)
+    16777216
     """
     shorter = smaller(rows, columns)
-    return smaller(rank, shorter) * shorter
+    return (shorter if whole else smaller(rank, shorter)) * shorter
 
 
 def svd_temp_bytes(rows: Any, columns: Any, *, width: int) -> Any:
@@ -60,8 +63,10 @@ def galore_temp_bytes(rows: Any, columns: Any, *, rank: Any, width: int) -> Any:
 
     Source: galore_torch/adamw.py, ``step``; galore_projector.py, ``project_back`` (``full_rank_grad * self.scale``).
 
-    >>> galore_temp_bytes(100, 300, rank=10, width=2)
-    138000
+    Equal to a traced step:
+
+    >>> galore_temp_bytes(64, 300, rank=16, width=2)
+    105600
     """
     return width * (2 * rows * columns + 3 * projected_numel(rows, columns, rank=rank))
 

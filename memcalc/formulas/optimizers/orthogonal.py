@@ -7,18 +7,17 @@ from typing import Any
 from memcalc.formulas.optimizers.low_rank import smaller
 
 
-def muon_temp_bytes(rows: Any, columns: Any, before: Any, *, width: int) -> Any:
-    """The update, two bf16 iterates, and two bf16 products of the shorter side; and the update of the matrix before.
+def muon_temp_bytes(rows: Any, columns: Any, *, width: int) -> Any:
+    """The update, two bf16 iterates, and two bf16 products of the shorter side; equal to a traced step.
 
     Source: torch/optim/_muon.py, ``_single_tensor_muon`` (``grad.lerp``), ``_zeropower_via_newtonschulz`` (``gram_matrix``, ``gram_update``).
 
     Args:
         rows, columns: of a matrix.
-        before: elements of the one stepped before it, whose update is still bound.
         width: bytes of a gradient's element.
 
-    >>> muon_temp_bytes(100, 300, 0, width=2)
-    220000
+    >>> muon_temp_bytes(64, 300, width=2), muon_temp_bytes(64, 300, width=4)
+    (131584, 169984)
     """
     shorter = smaller(rows, columns)
-    return (width + 4) * rows * columns + 4 * shorter * shorter + 2 * before
+    return (width + 4) * rows * columns + 4 * shorter * shorter

@@ -49,7 +49,8 @@ score: $(VENV)/.base  ## estimates against traced training steps, where those ar
 docs: $(VENV)/.base  ## docs/importers.md from the tables of keys
 	@$(BIN)/python -m memcalc.importers.documentation > docs/importers.md
 
-accuracy: $(VENV)/.dev  ## the tests that hold estimates against traced, published and measured figures
+accuracy: $(VENV)/.dev  ## docs/accuracy.md anew; the tests that hold estimates against traced, published and measured figures
+	@$(BIN)/python -m tests.accuracy
 	@$(BIN)/python -m pytest -m accuracy $(PYTEST_ARGS)
 
 clean:  ## remove the virtual environment, caches and builds

@@ -37,6 +37,7 @@ LOADINGS: dict[str, Loading] = {
     "fp4-dq": Loading(_DOUBLE, "4-bit"),
     "int8": Loading(Scheme("int8", 8), "8-bit"),
     "gptq": Loading(Scheme("gptq", 4, has_order=True)),
+    "gptq-int8": Loading(Scheme("gptq", 8, has_order=True)),
     "awq": Loading(Scheme("awq", 4, zero_point=True)),
     "hqq": Loading(Scheme("affine", 4, group=64)),
     "fp8": Loading(Scheme("fp8_block", 8, scale_width=4), trainable=False),

@@ -1,0 +1,222 @@
+"""memcalc against other people's measured runs: signed errors, quantiles, and the page that shows them.
+
+``tests/data/measured.json`` holds the facts: ``runs`` (``run`` in the keys of a run file; the ``counter`` that was read, ``allocated``,
+``reserved`` or ``device``, or the ``instant`` that the figure is of; ``value_gib``, or ``died`` of memory; ``config``, a model's
+config.json, where the catalogue has none; ``rank``, where the figure is not of the most loaded one; ``why``, a key of ``reasons``),
+``left`` (runs that cannot be put to memcalc, and why) and ``reasons``.
+
+``python -m tests.accuracy`` writes ``docs/accuracy.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from memcalc.engine.estimate import estimate
+from memcalc.engine.result import Estimate, RankEstimate
+from memcalc.specs.run import Run
+from memcalc.units import GiB
+
+FACTS = Path(__file__).parent / "data" / "measured.json"
+PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
+NUM_WORST = 10
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One run of other people's."""
+
+    id: str
+    group: str
+    framework: str
+    method: str
+    counter: str
+    confidence: str
+    run: dict[str, Any]
+    value_gib: float | None = None
+    died: bool = False
+    instant: str | None = None
+    config: dict[str, Any] | None = None
+    rank: str | None = None
+    why: str | None = None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A run with memcalc's answer.
+
+    Attributes:
+        gib: what the counter would have read.
+        fits: what the verdict says, where a card is known.
+        peak: the instant in which the most is allocated.
+    """
+
+    measured: Measured
+    gib: float
+    fits: bool | None
+    peak: str
+
+    @property
+    def error(self) -> float:
+        """Estimated over measured, less one; of a run that has a figure."""
+        assert self.measured.value_gib is not None
+        return self.gib / self.measured.value_gib - 1
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The whole file."""
+
+    runs: list[Measured]
+    left: list[dict[str, str]] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)
+
+
+def load() -> Facts:
+    """The facts."""
+    facts = json.loads(FACTS.read_text())
+    return Facts([Measured(**run) for run in facts["runs"]], facts["left"], facts["reasons"])
+
+
+def answer(measured: Measured) -> Estimate:
+    """memcalc's estimate of the run."""
+    with tempfile.TemporaryDirectory() as folder:
+        if measured.config is None:
+            return estimate(Run.model_validate(measured.run))
+        Path(folder, "config.json").write_text(json.dumps(measured.config))
+        return estimate(Run.model_validate({"model": folder, **measured.run}))
+
+
+def compare(measured: Measured) -> Compared:
+    """The run beside memcalc's answer."""
+    found = answer(measured)
+    rank = max(found.ranks, key=lambda r: r.rank["pp"]) if measured.rank == "last" else found.ranks[0]
+    num_bytes = _READ[measured.instant or measured.counter](rank)
+    return Compared(measured, num_bytes / GiB, found.verdict.fits if found.verdict else None, rank.peak.name)
+
+
+def _weights(rank: RankEstimate) -> int:
+    return sum(t.bytes for t in rank.instants[0].terms if t.path.startswith("weights/"))
+
+
+def _at(name: str) -> Callable[[RankEstimate], int]:
+    return lambda rank: next(i for i in rank.instants if i.name == name).allocated_bytes
+
+
+_READ: dict[str, Callable[[RankEstimate], int]] = {
+    "allocated": lambda rank: rank.allocated_bytes,
+    "reserved": lambda rank: rank.reserved_bytes,
+    "device": lambda rank: rank.device_bytes,
+    "weights": _weights,
+    "start": _at("start"),
+    "decode": _at("decode"),
+}
+
+
+def quantile(values: Iterable[float], part: float) -> float:
+    """The smallest value that at least that part of the values does not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, -int(-part * len(ordered) // 1) - 1)]
+
+
+def size_of_errors(rows: Iterable[Compared]) -> list[float]:
+    """Absolute errors of the runs that have a figure."""
+    return [abs(row.error) for row in rows if not row.measured.died]
+
+
+def wrong_verdicts(rows: Iterable[Compared]) -> list[str]:
+    """Runs that died and are said to fit, and runs that worked and are said not to."""
+    return [row.measured.id for row in rows if row.fits is row.measured.died]
+
+
+# ---------------------------------------------------------------------- the page
+HEAD = """# Accuracy on measured runs
+
+Other people's runs, each against its own counter. Written by `make accuracy`; the facts are in `tests/data/measured.json`. An error is
+estimated over measured, less one: below zero memcalc says less than was seen.
+
+Frameworks whose modules memcalc does not transcribe run here as transformers' modules: torchtune, LitGPT (both fuse query, key and value
+or hold other intermediates), torchtitan and NeMo Automodel under `fsdp2`. Figures of reserved memory hold the history of the
+caching allocator: memcalc replays equal steps, and runs whose batches differ in length reserve more.
+"""
+
+
+def page(facts: Facts, rows: list[Compared]) -> str:
+    """docs/accuracy.md."""
+    parts = [HEAD, "## Quantiles\n", *_quantiles(rows), "\n## Verdicts\n", *_verdicts(rows), f"\n## The worst {NUM_WORST}\n", *_worst(facts, rows)]
+    parts += ["\n## What is missing\n", *_reasons(facts, rows), "\n## Every run\n", *_all(rows), "\n## Runs that were not put to memcalc\n", *_left(facts)]
+    return "\n".join(parts) + "\n"
+
+
+def _quantiles(rows: list[Compared]) -> list[str]:
+    lines = ["| runs | | count | median | nine in ten | worst |", "|---|---|--:|--:|--:|--:|"]
+    kinds = [("all", "", rows)]
+    kinds += [("confidence", c, [r for r in rows if r.measured.confidence == c]) for c in ("high", "medium")]
+    groups = dict.fromkeys((r.measured.group, r.measured.method) for r in rows)
+    kinds += [(g, m, [r for r in rows if (r.measured.group, r.measured.method) == (g, m)]) for g, m in groups]
+    for name, method, members in kinds:
+        sizes = size_of_errors(members)
+        if sizes:
+            shown = " | ".join(f"{100 * quantile(sizes, part):.1f} %" for part in (0.5, 0.9, 1))
+            lines.append(f"| {name} | {method} | {len(sizes)} | {shown} |")
+    return lines
+
+
+def _verdicts(rows: list[Compared]) -> list[str]:
+    dead = [r for r in rows if r.measured.died and r.fits is not None]
+    alive = [r for r in rows if not r.measured.died and r.fits is not None]
+    wrong = wrong_verdicts(rows)
+    lines = [f"Of {len(dead)} runs that ran out of memory on a card that is known, {sum(r.fits is False for r in dead)} are said not to fit."]
+    lines += [f"Of {len(alive)} runs that worked on such a card, {sum(bool(r.fits) for r in alive)} are said to fit."]
+    return lines + [f"- wrong: `{name}`" for name in wrong]
+
+
+def _worst(facts: Facts, rows: list[Compared]) -> list[str]:
+    known = sorted((r for r in rows if not r.measured.died), key=lambda r: -abs(r.error))[:NUM_WORST]
+    lines = ["| run | measured | estimated | error | what explains it |", "|---|--:|--:|--:|---|"]
+    return lines + [f"{_figures(r)} {facts.reasons.get(r.measured.why or '', 'not known')} |" for r in known]
+
+
+def _figures(row: Compared) -> str:
+    return f"| {row.measured.id} | {row.measured.value_gib:.2f} | {row.gib:.2f} | {100 * row.error:+.1f} % |"
+
+
+def _reasons(facts: Facts, rows: list[Compared]) -> list[str]:
+    lines = []
+    for key, text in facts.reasons.items():
+        errors = [r.error for r in rows if r.measured.why == key and not r.measured.died]
+        spread = f" ({len(errors)} runs, {100 * min(errors):+.0f} % to {100 * max(errors):+.0f} %)" if errors else ""
+        lines.append(f"- **{key}**{spread}: {text}")
+    return lines
+
+
+def _all(rows: list[Compared]) -> list[str]:
+    lines = ["| run | counter | measured GiB | estimated GiB | error | fits | confidence | note |", "|---|---|--:|--:|--:|---|---|---|"]
+    says = {True: "yes", False: "no", None: ""}
+    for row in rows:
+        of = row.measured
+        figures = f"{of.value_gib:.2f} | {row.gib:.2f} | {100 * row.error:+.1f} %" if not of.died else f"died | {row.gib:.2f} | "
+        lines.append(f"| {of.id} | {of.instant or of.counter} | {figures} | {says[row.fits]} | {of.confidence} | {of.why or ''} |")
+    return lines
+
+
+def _left(facts: Facts) -> list[str]:
+    by_reason: dict[str, list[str]] = {}
+    for run in facts.left:
+        by_reason.setdefault(run["why"], []).append(run["id"])
+    return [f"- {reason}: {', '.join(ids)}" for reason, ids in by_reason.items()]
+
+
+def main() -> None:
+    """Write the page."""
+    facts = load()
+    PAGE.write_text(page(facts, [compare(run) for run in facts.runs]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""Other people's measured runs: how far off memcalc is may not get worse, and the page that says so is up to date."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests import accuracy
+
+pytestmark = pytest.mark.accuracy
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[accuracy.Compared]:
+    """Every run beside its estimate."""
+    return [accuracy.compare(run) for run in accuracy.load().runs]
+
+
+@pytest.mark.parametrize(
+    ("groups", "confidence", "median", "nine"),
+    [
+        ((), ("high", "medium"), 0.024, 0.213),
+        ((), ("high",), 0.015, 0.064),
+        (("fms_main", "fms_granite", "fms_liger"), ("high", "medium"), 0.02, 0.062),
+        (("qwen3_infer", "qwen25_infer", "vllm_llmd"), ("high", "medium"), 0.013, 0.08),
+        (("mcore",), ("high", "medium"), 0.015, 0.067),
+    ],
+)
+def test_errors_do_not_grow(rows: list[accuracy.Compared], groups: tuple[str, ...], confidence: tuple[str, ...], median: float, nine: float) -> None:
+    """The median and the ninth decile of absolute errors are no larger than they were."""
+    sizes = accuracy.size_of_errors(r for r in rows if (not groups or r.measured.group in groups) and r.measured.confidence in confidence)
+    assert accuracy.quantile(sizes, 0.5) <= median
+    assert accuracy.quantile(sizes, 0.9) <= nine
+
+
+def test_no_verdict_is_wrong(rows: list[accuracy.Compared]) -> None:
+    """Nothing that ran out of memory is said to fit, nothing that worked not to."""
+    assert accuracy.wrong_verdicts(rows) == []
+    assert sum(row.fits is not None for row in rows) > 170
+
+
+def test_every_large_error_is_spoken_of(rows: list[accuracy.Compared]) -> None:
+    """A run that is off by more than a tenth says why, or that it is not known; every reason is somebody's."""
+    facts = accuracy.load()
+    assert [r.measured.id for r in rows if not r.measured.died and abs(r.error) > 0.1 and r.measured.why is None] == []
+    assert {run.why for run in facts.runs if run.why} == set(facts.reasons)
+
+
+def test_page_is_up_to_date(rows: list[accuracy.Compared]) -> None:
+    """What `make accuracy` writes is what docs/accuracy.md says."""
+    assert accuracy.PAGE.read_text() == accuracy.page(accuracy.load(), rows)
+
+
+def test_quantile_is_a_value_that_part_of_the_values_does_not_exceed() -> None:
+    """Of ten values the ninth decile is the ninth, the median the fifth."""
+    values = [float(n) for n in range(1, 11)]
+    assert [accuracy.quantile(values, part) for part in (0.1, 0.5, 0.9, 1)] == [1, 5, 9, 10]

@@ -78,6 +78,23 @@ def experts_inside(*, num_tokens: Any, top_k: int, hidden_size: Any, intermediat
     return ceil_div(chunk * top_k * (widest + intermediate_size), num_tokens) + hidden_size
 
 
+def lora_bytes(*, num_adapters: int, rank: int, inputs: Any, outputs: Any, width: int) -> Any:
+    """The room that vLLM keeps for adapters on one linear layer, whether or not any is loaded.
+
+    Source: vllm/lora/layers/base_linear.py, ``create_lora_weights``: ``lora_a_stacked``, ``lora_b_stacked``.
+
+    Args:
+        num_adapters: max_loras.
+        rank: max_lora_rank.
+        inputs, outputs: of the layer on a rank.
+        width: bytes of an element.
+
+    >>> lora_bytes(num_adapters=4, rank=16, inputs=4096, outputs=4096, width=2)
+    1048576
+    """
+    return num_adapters * rank * (inputs + outputs) * width
+
+
 def vllm_requested_bytes(total_bytes: int, utilization: float) -> int:
     """What vLLM asks of a card.
 

@@ -160,6 +160,10 @@ class ServingSpec(Spec):
     max_total_tokens: Count | None = Field(None, description="sglang: tokens of the cache, at most")
     enforce_eager: bool = Field(False, description="no CUDA graphs")
     enable_expert_parallel: bool = Field(False, description="vllm: whole experts on each rank, not a slice of every one")
+    cpu_offload_gb: Annotated[float, Field(ge=0)] = Field(0.0, description="vllm: GiB of each rank's weights that stay on the host")
+    enable_lora: bool = Field(False, description="vllm: room for adapters on every linear layer")
+    max_loras: Count = Field(1, description="vllm: adapters in one step")
+    max_lora_rank: Count = Field(16, description="vllm: the highest rank of an adapter")
 
 
 class Run(Spec):

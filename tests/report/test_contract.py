@@ -68,3 +68,15 @@ def test_ranks_on_request() -> None:
     assert set(data) - set(SHAPE) == {"ranks"}
     assert [rank["rank"] for rank in data["ranks"]] == [{"pp": 0}, {"pp": 1}]
     assert data["ranks"][0]["instants"] == data["instants"]
+
+
+def test_a_server_has_its_pool_and_its_refusal() -> None:
+    """Other answers have neither key."""
+    from memcalc.engine.estimate import estimate as answer
+    from memcalc.specs.read import read_run
+
+    found = as_dict(answer(read_run("llama-3.1-70b", task="inference", code="vllm", gpu="h100-80g")))
+    assert found["serving"]["engine"] == "vllm"
+    assert found["serving"]["kv_cache_bytes"] == 0
+    assert found["verdict"]["refusal"] == "no available memory for the cache blocks"
+    assert "serving" not in as_dict(estimate())

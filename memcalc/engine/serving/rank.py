@@ -66,6 +66,19 @@ def weights_of(job: Job, blocks: list[Block]) -> tuple[Term, ...]:
     return tuple(Term(f"weights/{path}", size, "stored bytes / tp", {"tp": job.mesh.tp}, f"as loaded: {how}") for path, size in sizes.items())
 
 
+def adapters_bytes(job: Job, rank: Rank) -> int:
+    """Room for adapters on the linear layers of a rank: those beside experts; a tensor-parallel rank holds its part of what is cut."""
+    asked, tp, total = job.run.serving, job.mesh.tp, 0
+    for block in _layers(rank):
+        for m in _below(block.module):
+            if not isinstance(m, Linear) or m.split not in ("column", "row"):
+                continue
+            inputs, outputs = (m.inputs.size, ceil_div(m.outputs.size, tp)) if m.split == "column" else (ceil_div(m.inputs.size, tp), m.outputs.size)
+            each = formulas.lora_bytes(num_adapters=asked.max_loras, rank=asked.max_lora_rank, inputs=inputs, outputs=outputs, width=DTYPE_BYTES[job.run.dtype])
+            total += int(each) * block.repeat
+    return total
+
+
 def degrees_of(job: Job) -> Degrees:
     """Into how many parts weights are cut: experts inside, or whole ones spread where the engine is told so."""
     tp, ep = job.mesh.tp, job.mesh.ep

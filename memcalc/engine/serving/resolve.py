@@ -20,6 +20,10 @@ OF_ENGINE: dict[str, tuple[str, ...]] = {
     "kv_cache_memory_bytes": ("vllm",),
     "num_gpu_blocks_override": ("vllm",),
     "max_total_tokens": ("sglang",),
+    "cpu_offload_gb": ("vllm",),
+    "enable_lora": ("vllm",),
+    "max_loras": ("vllm",),
+    "max_lora_rank": ("vllm",),
     "enable_expert_parallel": ("vllm",),
     "enforce_eager": ("vllm", "sglang"),
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from memcalc.engine.result import Term
 from memcalc.engine.serving.budget import Budget, card_of, policy_of
-from memcalc.engine.serving.rank import Rank, forward_bytes, hidden_bytes
+from memcalc.engine.serving.rank import Rank, adapters_bytes, forward_bytes, hidden_bytes
 from memcalc.formulas import overheads
 from memcalc.formulas import serving as formulas
 from memcalc.specs.job import Job
@@ -29,7 +29,7 @@ def budget(job: Job, rank: Rank) -> Budget:
         assumptions.append(f"gpu_memory_utilization {UTILIZATION}")
     requested = formulas.vllm_requested_bytes(card.capacity_bytes, utilization)
     activations, notes = profile(job, rank, tokens=tokens, seqs=seqs)
-    others = graphs(job, rank, seqs=seqs)
+    others = (*graphs(job, rank, seqs=seqs), *held(job, rank))
     groups = overheads.communicators({"tp": job.mesh.tp, "pp": job.mesh.pp})
     shared = tuple(Term(f"device/communicator of {name}", n, "read", {}, "aiconfigurator, nccl_mem") for name, n in groups.items())
     context = Term("device/context", overheads.CUDA_CONTEXT_BYTES, "read", {}, "outside vLLM's budget: there before it looks")
@@ -68,6 +68,14 @@ def profile(job: Job, rank: Rank, *, tokens: int, seqs: int) -> tuple[tuple[Term
         Term("activations/profiling run/sampler", sampler, "max_num_seqs * vocab_size * 38", {"max_num_seqs": drawn}, PROFILE),
         Term("activations/profiling run/hidden states", hidden, "tokens * hidden_size * width", {"tokens": tokens}, PROFILE),
     ), (note,)
+
+
+def held(job: Job, rank: Rank) -> tuple[Term, ...]:
+    """Room for adapters, and, as a negative term, weights that stay on the host."""
+    asked = job.run.serving
+    away = min(int(asked.cpu_offload_gb * GiB), rank.weights_bytes)
+    found = [Term("adapters/room", adapters_bytes(job, rank), "max_loras * max_lora_rank * (inputs + outputs)", {}, "vllm/lora")] if asked.enable_lora else []
+    return (*found, *([Term("weights on the host", -away, "cpu_offload_gb", {}, "vLLM")] if away else []))
 
 
 def graphs(job: Job, rank: Rank, *, seqs: int) -> tuple[Term, ...]:

@@ -108,6 +108,31 @@ def test_pipeline_stages_hold_their_own_layers() -> None:
     assert answer.serving.token_bytes == 131_072 // 2
 
 
+def test_weights_on_the_host_leave_their_room_to_the_cache() -> None:
+    more = pool("llama-3.1-8b", cpu_offload_gb=4).kv_cache_bytes - pool("llama-3.1-8b").kv_cache_bytes
+    assert more == pytest.approx(4 * GIB, abs=16 * 131_072)
+
+
+def test_adapters_take_their_room_before_any_is_there() -> None:
+    """Llama-3.1-8B: rank 16 on seven projections, in and out, of 32 layers."""
+    keys = {"enable_lora": True, "max_loras": 4}
+    sizes = 4 * 4096 + 2 * (4096 + 14_336) + (14_336 + 4096) + 2 * (4096 + 1024)
+    term = next(t for t in serve("llama-3.1-8b", **keys).instant("decode").terms if t.path == "adapters/room")
+    assert term.bytes == 4 * 16 * sizes * 2 * 32
+
+
+def test_whole_experts_weigh_what_slices_do() -> None:
+    """128 experts over eight ranks: sixteen each, or an eighth of every one."""
+    whole, slices = (weights(serve("qwen3-30b-a3b", tp=4, gpus=4, enable_expert_parallel=on)) for on in (True, False))
+    assert whole == slices
+
+
+def test_experts_spread_over_replicas_too() -> None:
+    """With dp 2 and tp 4 a rank holds an eighth of the experts."""
+    spread, sliced = (weights(serve("qwen3-30b-a3b", tp=4, dp=2, gpus=8, enable_expert_parallel=on)) for on in (True, False))
+    assert spread < 0.6 * sliced
+
+
 # ---------------------------------------------------------------------- refusals
 def test_one_sequence_must_fit() -> None:
     """OpenRLHF's report: 378 blocks hold 6,048 tokens, 8,192 were wanted; the longest is found."""

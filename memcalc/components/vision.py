@@ -269,12 +269,13 @@ class Join(Component):
     Attributes:
         listed: the tower's tokens come as a list, a tensor for each image, and are put into one row first.
         deep: from so many middle layers of the tower there are tokens, too.
-        masks: tokens of an image see each other both ways, so that masks are made with them, for each sequence of the batch.
+        masks: tokens of an image see each other both ways, so that masks are made with them, for each sequence of the batch: in all
+            layers, or in those with windows.
     """
 
     listed: bool = False
     deep: int = 0
-    masks: bool = False
+    masks: Literal["", "all", "windows"] = ""
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,8 @@ def join(ctx: Context, m: Join, x: Tensor) -> Tensor:
         ctx.shared["image features in a row"] = Tensor(ctx.tape, flat.shape, flat.dtype, flat.storage)
     if m.masks:
         for window in ctx.settings.windows:
-            make_mask(ctx, mask_name(window), x.dtype, each=True)
+            if m.masks == "all" or window is not None or ctx.settings.attention == "eager":
+                make_mask(ctx, mask_name(window), x.dtype, each=m.masks == "all" or window is not None)
     if not ctx.settings.training:
         ctx.shared["places of image features"] = mask
     return masked_scatter(x, mask, flat)

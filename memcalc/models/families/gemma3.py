@@ -35,4 +35,6 @@ def spec(config: Config) -> ModelSpec:
     pool = AveragePool(RMSNorm(Axis("vision hidden_size", hidden.size), "gemma"), vision.width_of(text), across // isqrt(tokens))
     blocks = (*tower, vision.end("vision_tower/post_layernorm", LayerNorm(hidden)), vision.end("multi_modal_projector", pool))
     sizes = replace(sizes, tokens=tokens, types=True)
-    return vision.with_tower(config, text, blocks, vision=sizes, join=Join(masks=True), buffer_bytes=vision.position_bytes(sizes), attentions=("eager", "sdpa"))
+    return vision.with_tower(
+        config, text, blocks, vision=sizes, join=Join(masks="all"), buffer_bytes=vision.position_bytes(sizes), attentions=("eager", "sdpa")
+    )

@@ -53,7 +53,7 @@ def spec(config: Config) -> ModelSpec:
         config,
         sizes,
         decoder.layer_blocks(zip(kinds, reused, strict=True), layer),
-        embedding=Embedding(sizes.vocab, sizes.hidden, rotary=rotaries[0], local_rotary=rotaries[1], scaled=True, tied=tied, always_masked=True),
+        embedding=Embedding(sizes.vocab, sizes.hidden, rotary=rotaries[0], local_rotary=rotaries[1], scaled=True, tied=tied),
         norm=norm,
         head=Head(
             Linear("lm_head", sizes.hidden, sizes.vocab, split="column"), tied=tied, softcap=config.optional_float("final_logit_softcapping", default=None)

@@ -157,6 +157,21 @@ def rsqrt(x: Tensor, name: str = "rsqrt") -> Tensor:
     return out
 
 
+def inverse_root(x: Tensor, name: str = "power") -> Tensor:
+    """``torch.pow(x, -0.5)``. Saves x; backward is ``grad * (-0.5 * x.pow(-1.5))``."""
+    out = like(x, name)
+
+    def backward(wants: tuple[bool, ...], g: Tensor, x: Tensor) -> tuple[Tensor]:
+        power = like(x, "power")
+        half = like(x, "half of the power")
+        made = like(x, "gradient of power")
+        del power, half
+        return (made,)
+
+    x.tape.record(out, (x,), (x,), backward)
+    return out
+
+
 def scale_in_place(x: Tensor) -> Tensor:
     """``x *= constant``: x's own storage; its gradient is scaled into a new one."""
     y = Tensor(x.tape, x.shape, x.dtype, x.storage)

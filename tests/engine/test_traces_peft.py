@@ -1,4 +1,4 @@
-"""Traced steps with PEFT's further adapters: DoRA, the token table as a target, ranks by path."""
+"""Traced steps with PEFT's further adapters (DoRA, the token table as a target, ranks by path) and with LOMO, which steps in backward."""
 
 from __future__ import annotations
 

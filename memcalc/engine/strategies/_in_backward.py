@@ -11,6 +11,7 @@ from memcalc.specs.job import Job
 from memcalc.tape.tensor import Record
 
 GRADIENT = "gradients/stepped in backward"
+FULL_WIDTH = 4
 
 
 class InBackward(Marked):
@@ -53,9 +54,12 @@ class InBackward(Marked):
     def _step(self, walk: Walk, shard: Shard | None) -> None:
         if shard is None:
             return
+        gradient = shard.num_params * shard.width
+        goes_first = self.optimizer.holds_last and shard.width < FULL_WIDTH  # LOMO drops what it has cast to fp32
+        walk.free(GRADIENT, gradient * goes_first)
         for need in self.optimizer.temporaries(self.job, [self.tensors[shard.path]]):
             walk.touch(f"optimizer/{need.name}", need.bytes, Reason(need.formula, {"num_params": shard.num_params, "width": shard.width}, need.source))
-        walk.free(GRADIENT, shard.num_params * shard.width)
+        walk.free(GRADIENT, gradient * (not goes_first))
 
     def accumulated(self, walk: Walk) -> None:
         """Nothing waits from one micro-batch to the next."""

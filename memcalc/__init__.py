@@ -22,12 +22,20 @@ if _typing.TYPE_CHECKING:
     from memcalc.errors import InputError, MemcalcError, MissingExtraError, ModelError, ShardingError, UnknownNameError
     from memcalc.specs.model import ModelSpec
     from memcalc.specs.run import HardwareSpec, LoraSpec, OffloadSpec, Run, ShardingSpec
+    from memcalc.whatif.advise import Advice
     from memcalc.whatif.compare import Comparison
+    from memcalc.whatif.limits import Limits
+    from memcalc.whatif.plan import Plans
+    from memcalc.whatif.swept import Swept
 
 __version__ = "0.1.0"
 
 _PLACES = {
+    "Advice": "whatif.advise",
     "Comparison": "whatif.compare",
+    "Limits": "whatif.limits",
+    "Plans": "whatif.plan",
+    "Swept": "whatif.swept",
     **dict.fromkeys(("Estimate", "Instant", "ModelFacts", "RankEstimate", "Term", "Verdict"), "engine.result"),
     **dict.fromkeys(("InputError", "MemcalcError", "MissingExtraError", "ModelError", "ShardingError", "UnknownNameError"), "errors"),
     **dict.fromkeys(("HardwareSpec", "LoraSpec", "OffloadSpec", "Run", "ShardingSpec"), "specs.run"),
@@ -69,6 +77,77 @@ def compare(
     return answer(runs, **keys)
 
 
+def sweep(run: Run | _Mapping[str, _typing.Any] | str | _os.PathLike[str] | None = None, /, **keys: _typing.Any) -> Swept:
+    """A run over several values of its keys, every combination.
+
+    Args:
+        run: as for `estimate`.
+        keys: as for `estimate`; one with a list, tuple or range of values is swept over. A swept key holds one value, not a list of names.
+
+    Raises:
+        InputError: a key or value that cannot be used, or no combination that can be.
+    """
+    from memcalc.specs.read import Layer, read_run
+    from memcalc.whatif.swept import swept as answer
+
+    axes = {key.replace("_", "-"): tuple(values) for key, values in keys.items() if isinstance(values, (list, tuple, range))}
+    fixed = {key: value for key, value in keys.items() if key.replace("_", "-") not in axes}
+    models = {} if "model" not in axes else {"model": str(axes["model"][0])}
+    base = read_run(run, **models, **fixed).model_dump(exclude_unset=True)
+    return answer([Layer(base)], axes)
+
+
+def limits(run: Run | _Mapping[str, _typing.Any] | str | _os.PathLike[str] | None = None, /, *, margin: float = 0.0, **keys: _typing.Any) -> Limits:
+    """How far a run can go on its card: the longest sequence, the largest batch, tokens per batch, ranks of adapters.
+
+    Args:
+        run, keys: as for `estimate`; a card is named.
+        margin: the share of the card that stays free.
+
+    Raises:
+        InputError: no card, or a run that cannot be.
+    """
+    from memcalc.specs.read import read_run
+    from memcalc.whatif.limits import limits as answer
+
+    return answer(read_run(run, **keys), margin=margin)
+
+
+def advise(run: Run | _Mapping[str, _typing.Any] | str | _os.PathLike[str] | None = None, /, *, margin: float = 0.0, **keys: _typing.Any) -> Advice:
+    """What to change in a run that does not fit: each rung of the ladder by itself, and the shortest sequence that fits.
+
+    Args:
+        run, keys: as for `estimate`; a card is named.
+        margin: the share of the card that stays free.
+
+    Raises:
+        InputError: no card, or a run that cannot be.
+    """
+    from memcalc.specs.read import read_run
+    from memcalc.whatif.advise import advise as answer
+
+    return answer(read_run(run, **keys), margin=margin)
+
+
+def plan(
+    run: Run | _Mapping[str, _typing.Any] | str | _os.PathLike[str] | None = None, /, *, global_batch: int, margin: float = 0.0, **keys: _typing.Any
+) -> Plans:
+    """The ways to spread a training run over its cards that fit, by relative cost.
+
+    Args:
+        run, keys: as for `estimate`; card and number of cards are named, and what else is given is kept.
+        global_batch: sequences of one optimizer step, over all cards.
+        margin: the share of the card that stays free.
+
+    Raises:
+        InputError: no cards, or no way at all.
+    """
+    from memcalc.specs.read import read_run
+    from memcalc.whatif.plan import plan as answer
+
+    return answer(read_run(run, **keys), global_batch=global_batch, margin=margin)
+
+
 def __getattr__(name: str) -> _typing.Any:
     place = _PLACES.get(name)
     if place is None:
@@ -83,11 +162,13 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "Advice",
     "Comparison",
     "Estimate",
     "HardwareSpec",
     "InputError",
     "Instant",
+    "Limits",
     "LoraSpec",
     "MemcalcError",
     "MissingExtraError",
@@ -95,13 +176,19 @@ __all__ = [
     "ModelFacts",
     "ModelSpec",
     "OffloadSpec",
+    "Plans",
     "RankEstimate",
     "Run",
     "ShardingError",
     "ShardingSpec",
+    "Swept",
     "Term",
     "UnknownNameError",
     "Verdict",
+    "advise",
     "compare",
     "estimate",
+    "limits",
+    "plan",
+    "sweep",
 ]

@@ -50,3 +50,14 @@ def test_a_mistake_is_an_input_error() -> None:
 def test_comparison_is_offered() -> None:
     found = memcalc.compare({"one": "llama-7b", "two": {"model": "llama-7b", "sharding": {"tp": 2}}}, seq_len=256)
     assert found.difference_bytes(1) < 0
+
+
+def test_questions_of_whatif_are_offered() -> None:
+    found = memcalc.sweep("llama-7b", seq_len=[512, 1024], tp=(1, 2), gpu="a100-80g")
+    assert found.counts()["fits"] == 4
+    assert {row.values["tp"] for row in found.combinations()} == {1, 2}
+    assert memcalc.sweep(model=["llama-7b", "gpt2"], seq_len=512).counts()["unjudged"] == 2
+    assert memcalc.advise("llama-7b", micro_batch=8, seq_len=2048, gpu="a100-80g").path
+    assert memcalc.plan("gpt2", gpus=2, gpu="rtx4090-24g", seq_len=512, global_batch=8).fitting
+    with pytest.raises(memcalc.InputError, match="no card"):
+        memcalc.limits("gpt2")

@@ -25,9 +25,9 @@ def test_differences_are_signed_and_sum_to_the_whole(cli: Cli) -> None:
 
 
 def test_the_sentence_names_what_changed_and_what_moved(cli: Cli) -> None:
-    out = " ".join(cli("compare", MODEL, "micro_batch=1", "micro_batch=1,tp=2").out.split())
-    assert "micro_batch=1,tp=2 allocates" in out
-    assert "less than micro_batch=1" in out
+    out = " ".join(cli("compare", MODEL, "optimizer=adamw_torch_fused", "optimizer=adamw_torch_fused,tp=2").out.split())
+    assert "optimizer=adamw_torch_fused,tp=2 allocates" in out
+    assert "less than optimizer=adamw_torch_fused" in out
     assert "tp 1 → 2" in out
     assert "(cut 2 ways, not 1)" in out
 

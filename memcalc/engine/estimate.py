@@ -7,7 +7,7 @@ from typing import Any
 from memcalc.engine import step
 from memcalc.engine.plan import make_plan, num_trainable, settings_of
 from memcalc.engine.ranks import blocks_of, expert_kinds
-from memcalc.engine.resolve import resolve
+from memcalc.engine.resolve import SERVERS, resolve
 from memcalc.engine.result import Estimate, Instant, ModelFacts, RankEstimate, Term
 from memcalc.engine.sanity import sanity_of
 from memcalc.engine.strategies import strategy_for
@@ -19,9 +19,6 @@ from memcalc.specs.run import Run
 from memcalc.tape.tensor import Record
 from memcalc.units import DTYPE_BYTES, gib
 
-SERVERS = ("vllm", "sglang", "trtllm")
-"""Code that serves, by budgets of its own; one file of `memcalc.engine.serving` each."""
-
 
 def estimate(run: Run) -> Estimate:
     """What a run needs, on every kind of rank, at every instant.
@@ -29,10 +26,6 @@ def estimate(run: Run) -> Estimate:
     Raises:
         InputError: the run cannot be: an unknown name, degrees that do not go together, …
     """
-    if run.code in SERVERS:
-        from memcalc.engine.serving.resolve import resolve_server
-
-        return estimate_job(resolve_server(run))
     return estimate_job(resolve(run))
 
 

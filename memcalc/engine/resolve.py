@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from memcalc.specs.model import ModelSpec
 
 DEFAULT_SEQ_LEN = 4096
+SERVERS = ("vllm", "sglang", "trtllm")
+"""Code that serves, by budgets of its own; one file of `memcalc.engine.serving` each."""
 
 
 def resolve(run: Run) -> Job:
@@ -28,6 +30,10 @@ def resolve(run: Run) -> Job:
     Raises:
         InputError: names that are not known, degrees that do not go together, sizes that the model cannot have.
     """
+    if run.code in SERVERS:
+        from memcalc.engine.serving.resolve import resolve_server
+
+        return resolve_server(run)
     from memcalc.models.read import read_model
 
     model = read_model(run.model)

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memcalc.engine.estimate import walk_ranks
 from memcalc.engine.ranks import num_layers
-from memcalc.engine.resolve import resolve
+from memcalc.engine.resolve import SERVERS, resolve
 from memcalc.errors import InputError
+from memcalc.specs.gpus import find_gpu
 from memcalc.specs.job import Job
 from memcalc.specs.read import read_run
 from memcalc.specs.run import Run
@@ -125,11 +126,31 @@ def limits(run: Run, *, limit_bytes: int | None = None, margin: float = 0.0) -> 
     """
     room = room_for(run, limit_bytes=limit_bytes, margin=margin)
     job = resolve(run)
+    if job.run.code in SERVERS:
+        return _served(job, room)
     length = _of_size(job, room, "seq_len", cap=MAX_LENGTH, step=granule(job))
     batch = _of_size(job, room, "micro_batch", cap=MAX_BATCH, step=1)
     rank, kept = _of_rank(job, room), _of_kept(job, room)
     tokens = _of_tokens(job, room) if batch.bound else None
     return Limits(job, room, tuple(a for a in (length, batch, rank, kept) if a is not None), tokens, tuple(probes(job, room, batch.bound)))
+
+
+def _served(job: Job, room: Room) -> Limits:
+    """Of a server: the longest sequence and the most sequences that the pool holds, which no allocator has a say in."""
+    from memcalc.whatif.served import at_most
+
+    if room.room_bytes < find_gpu(job.run.hardware.gpu or "").capacity_bytes:
+        raise InputError(f"{job.run.code} takes a share of its card: say how large, not a limit or margin", where="code")
+    found = at_most(job)
+    rank, serving = found.answer.most_loaded, found.answer.serving
+    assert serving is not None
+    cache = tuple((kind, n) for kind, n in (("kv_cache", serving.kv_cache_bytes), ("weights", rank.instants[0].allocated_bytes)))
+    need_bytes = rank.device_bytes
+    answers = (
+        Limit("seq_len", job.seq_len, found.largest_model_len, found.largest_model_len, need_bytes, None, "decode", cache, stop="the pool is full"),
+        Limit("micro_batch", job.micro_batch, found.num_sequences, found.num_sequences, need_bytes, None, "decode", cache, stop="the pool is full"),
+    )
+    return Limits(job, room, answers, None, ())
 
 
 def granule(job: Job) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from memcalc.dataclass import dataclass
 from memcalc.engine.estimate import walk_ranks
 from memcalc.engine.plan import components, windows_of
-from memcalc.engine.resolve import resolve
+from memcalc.engine.resolve import SERVERS, resolve
 from memcalc.engine.verdict import device_terms
 from memcalc.errors import InputError
 from memcalc.specs.gpus import find_gpu
@@ -125,13 +125,27 @@ def _evaluate(job: Job | str, values: dict[str, Any], batch: Ints, seq: Ints) ->
     capacity = None if card is None else find_gpu(card).capacity_bytes
     able = peak >= 0
     if able.any():
-        yield Points(values, batch[able], seq[able], peak[able], when[able], names, None, sum(term.bytes for term in device_terms(job)), capacity)
+        yield Points(values, batch[able], seq[able], peak[able], when[able], names, None, outside_bytes(job), capacity)
     for same, reason in refused:
         yield Points(values, batch[same], seq[same], peak[same], when[same], (), reason)
 
 
+def outside_bytes(job: Job) -> int:
+    """What stands on the card beside the allocator's tensors; of a server, what its engine counts there."""
+    if job.run.code in SERVERS:
+        from memcalc.engine.serving import serve
+
+        return sum(term.bytes for term in serve(job).most_loaded.device)
+    return sum(term.bytes for term in device_terms(job))
+
+
 def answers(job: Job, batch: Ints, seq: Ints) -> Iterator[tuple[Ints, tuple[Ints, Ints, tuple[str, ...]] | str]]:
     """Indices of sizes with their `peaks`, or with the reason why they cannot be."""
+    if job.run.code in SERVERS:
+        from memcalc.whatif.served import points
+
+        yield from points(job, batch, seq)
+        return
     for same in sides(job, batch, seq):
         yield from _answers(job, batch, seq, same)
 

@@ -1,0 +1,61 @@
+"""Sweeps and limits of servers, whose pool follows from a budget: one answer at a time, no step to walk through."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from memcalc.engine.result import Estimate, Serving
+from memcalc.engine.serving import serve
+from memcalc.specs.job import Job
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Ints: TypeAlias = "NDArray[np.int64]"
+
+LONGEST = 1 << 27
+"""No longer sequence is looked for."""
+
+
+class Served(NamedTuple):
+    """What a server's card allows.
+
+    Attributes:
+        answer: the estimate at the length that was asked for.
+        largest_model_len: the longest sequence of which the pool holds one, however long the model's own is.
+        num_sequences: how many of the length that was asked for the pool holds.
+    """
+
+    answer: Estimate
+    largest_model_len: int
+    num_sequences: int
+
+
+def at_most(job: Job) -> Served:
+    """The longest sequence and the most sequences."""
+    answer, longest = serve(job), serve(replace(job, seq_len=LONGEST))
+    here, there = _pool(answer), _pool(longest)
+    sequences = int(here.max_concurrency) if here.sequence_bytes else 0
+    return Served(answer, there.largest_model_len, sequences)
+
+
+def points(job: Job, batch: Ints, seq: Ints) -> Iterator[tuple[Ints, tuple[Ints, Ints, tuple[str, ...]] | str]]:
+    """Indices of sizes with peak, index of its instant and names of instants, or with the engine's refusal."""
+    import numpy as np
+
+    for i, (b, s) in enumerate(zip(batch.tolist(), seq.tolist(), strict=True)):
+        answer, same = serve(replace(job, micro_batch=b, seq_len=s)), np.asarray([i])
+        if answer.verdict is not None and answer.verdict.refusal:
+            yield same, answer.verdict.refusal
+            continue
+        names = tuple(instant.name for instant in answer.most_loaded.instants)
+        yield same, (np.asarray([answer.most_loaded.allocated_bytes]), np.asarray([names.index(answer.peak.name)]), names)
+
+
+def _pool(answer: Estimate) -> Serving:
+    found: Any = answer.serving
+    assert isinstance(found, Serving)
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from memcalc.engine.cache import layer_caches
 from memcalc.engine.ranks import num_layers
 from memcalc.errors import InputError, ShardingError
 from memcalc.specs.job import Job, Mesh
@@ -47,6 +48,8 @@ def resolve_server(run: Run) -> Job:
     model = _stored(run, read_model(run.model))
     mesh = mesh_of(run)
     check_degrees(run, model, mesh)
+    if not layer_caches(model.blocks):
+        raise InputError(f"{model.name} remembers nothing of a sequence, so {run.code} makes no cache for it; use code: transformers", where="model")
     length = run.serving.max_model_len or run.seq_len or model.max_position_embeddings
     if length is None:
         raise InputError(f"{model.name} does not say its longest sequence; give max_model_len", where="serving.max_model_len")
@@ -54,7 +57,11 @@ def resolve_server(run: Run) -> Job:
     ignored = tuple(
         f"serving.{key}: {run.code} has no such key" for key, engines in OF_ENGINE.items() if run.code not in engines and key in run.serving.model_fields_set
     )
-    return Job(run, model, mesh, "ddp", 0, run.micro_batch, length, assumptions=tuple(assumptions), ignored=ignored)
+    most: int | None = model.max_position_embeddings
+    notes: tuple[str, ...] = ()
+    if most and length > most:
+        notes = (f"{model.name} is made for {most:,} tokens: {run.code} takes a longer max_model_len only where it is told that it may",)
+    return Job(run, model, mesh, "ddp", 0, run.micro_batch, length, assumptions=tuple(assumptions), notes=notes, ignored=ignored)
 
 
 def check_degrees(run: Run, model: ModelSpec, mesh: Mesh) -> None:

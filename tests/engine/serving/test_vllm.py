@@ -176,3 +176,12 @@ def test_it_serves_and_takes_a_card() -> None:
 
 def test_another_engines_keys_are_listed() -> None:
     assert serve("llama-3.1-8b", mem_fraction_static=0.8).ignored == ("serving.mem_fraction_static: vllm has no such key",)
+
+
+def test_what_remembers_nothing_has_no_cache() -> None:
+    with pytest.raises(InputError, match="remembers nothing"):
+        serve("bert-base-cased")
+
+
+def test_more_than_the_models_own_length_is_noted() -> None:
+    assert any("only where it is told" in note for note in serve("gpt2", max_model_len=2048).notes)

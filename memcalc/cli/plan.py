@@ -14,9 +14,17 @@ from memcalc.errors import InputError
 from memcalc.units import parse_bytes
 
 if TYPE_CHECKING:
-    from memcalc.whatif.plan import Plans
+    from collections.abc import Callable
+
+    from memcalc.specs.run import Run
+    from memcalc.whatif.plan import Fitting, Plans
 
 TOP = 10
+TORCHRUN = "torchrun"
+OF_FORMAT = {"megatron": ("megatron",), "deepspeed": ("deepspeed",), TORCHRUN: ("megatron", "ddp", "deepspeed")}
+"""Engines of the plans that a format can say; the others say what is not Megatron's. transformers' Trainer takes FSDP2 from accelerate's file alone."""
+
+NODE = 8
 BATCH = Option("global-batch", "sequences of one optimizer step, over all cards", metavar="N", group="Plan")
 
 
@@ -28,7 +36,7 @@ def options() -> tuple[Option, ...]:
         *run_options(),
         BATCH,
         Option("top", "how many plans are looked for", metavar="N", default=str(TOP), group="Plan"),
-        Option("export", "write the cheapest plan that this format can say, instead", metavar="FORMAT", choices=exporters(), group="Plan"),
+        Option("export", "write the cheapest plan that this format can say, instead", metavar="FORMAT", choices=(*exporters(), TORCHRUN), group="Plan"),
         LIMIT._replace(help="the card's capacity is at most this (75GiB, 80GB)"),
         MARGIN._replace(help="share of the card that must stay free", default="0%"),
         format_option("table", "json", "markdown", "csv"),
@@ -78,17 +86,35 @@ def exported(found: Plans, wanted: str) -> str:
 
     reason = "no way fits"
     for one in found.fitting:
-        if (wanted == "megatron") != (one.way.engine == "megatron") or (wanted == "deepspeed" and one.way.engine != "deepspeed"):
+        engines = OF_FORMAT.get(wanted, ("ddp", "deepspeed", "fsdp2"))
+        if one.way.engine not in engines:
             reason = f"none of the {len(found.fitting)} cheapest plans runs there; fix the engine with --engine, or look for more with --top"
             continue
         try:
-            text = export(one.run, wanted)
+            text = launch(one, export) if wanted == TORCHRUN else export(one.run, wanted)
         except InputError as error:
             reason = str(error)
             continue
         print(f"memcalc: {name_of(one.way)}", file=sys.stderr)
         return text
     raise InputError(reason, where=f"--export {wanted}")
+
+
+def launch(one: Fitting, export: Callable[[Run, str], str]) -> str:
+    """A plan as a launch with torchrun: Megatron's script with its flags, or a script of transformers' Trainer with the other formats' files beside it."""
+    gpus = one.run.hardware.gpus or 1
+    start = f"torchrun --nnodes {-(-gpus // NODE)} --nproc-per-node {min(gpus, NODE)}"
+    if one.way.engine == "megatron":
+        return " \\\n  ".join([f"{start} pretrain_gpt.py", *export(one.run, "megatron").splitlines()]) + "\n"
+    sharded = one.way.engine == "deepspeed"
+    flags = [f"--per_device_train_batch_size {one.way.micro_batch}", f"--gradient_accumulation_steps {one.way.grad_accum}", "--bf16"]
+    flags += ["--gradient_checkpointing"] if one.way.recompute == "full" else []
+    note = "# ds_config.json: memcalc plan … --export deepspeed\n" if sharded else ""
+    return (
+        note
+        + " \\\n  ".join([f"{start} train.py", f"--model_name_or_path {one.run.model}", *flags, *(["--deepspeed ds_config.json"] if sharded else [])])
+        + "\n"
+    )
 
 
 def _whole(given: Given, name: str, default: str | None) -> int:

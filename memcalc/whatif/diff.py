@@ -58,9 +58,11 @@ def state_of(estimate: Estimate | None, refused: str = "") -> State:
     terms: dict[str, int] = {}
     for term in estimate.peak.terms:
         terms[term.path] = terms.get(term.path, 0) + term.bytes
-    verdict, peak = estimate.verdict, estimate.peak
-    card = (None, None, None) if verdict is None else (verdict.device_bytes, verdict.capacity_bytes, verdict.fits)
-    return State(estimate.model.name, peak.name, peak.allocated_bytes, *card, terms)
+    state = State(estimate.model.name, estimate.peak.name, estimate.peak.allocated_bytes, terms=terms)
+    verdict = estimate.verdict
+    if verdict is None:
+        return state
+    return state._replace(device_bytes=verdict.device_bytes, capacity_bytes=verdict.capacity_bytes, fits=verdict.fits)
 
 
 def snapshot(states: Mapping[str, State]) -> str:

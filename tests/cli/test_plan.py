@@ -32,6 +32,15 @@ def test_a_plan_is_written_for_its_framework(cli: Cli) -> None:
     assert "deepspeed ZeRO-2" in done.err
 
 
+def test_a_plan_is_launched_by_torchrun(cli: Cli) -> None:
+    line = cli(*WORDS, "--code", "megatron", "--export", "torchrun").out
+    assert line.startswith("torchrun --nnodes 1 --nproc-per-node 8 pretrain_gpt.py")
+    assert "--global-batch-size 64" in line
+    line = cli(*WORDS, "--engine", "deepspeed", "--recompute", "full", "--export", "torchrun").out
+    assert "--deepspeed ds_config.json" in line
+    assert "--gradient_checkpointing" in line
+
+
 def test_the_status_says_whether_there_is_a_plan(cli: Cli) -> None:
     assert cli(*WORDS).status == 0
     assert cli("plan", "llama-3.1-405b", *WORDS[2:]).status == 1

@@ -64,6 +64,8 @@ def infer(walk: Walk, plan: Plan, strategy: Strategy) -> None:
         walk.free("batch/input_ids", num_bytes(plan.ids))
         if plan.pixels is not None:
             walk.free(PIXELS, num_bytes(plan.pixels))
+        if plan.settings.padded:
+            walk.free("batch/attention_mask", num_bytes(plan.ids))
         if plan.typed:
             walk.free("batch/token_type_ids", num_bytes(plan.ids))
     walk.instant("decode")
@@ -146,6 +148,8 @@ class _Stream:
             self.walk.alloc("batch/input_ids", num_bytes(self.plan.ids), Reason("micro_batch * seq_len * 8"))
             if self.plan.pixels is not None:
                 self.walk.alloc(PIXELS, num_bytes(self.plan.pixels), Reason("images in fp32, as processors make them"))
+            if self.plan.settings.padded:
+                self.walk.alloc("batch/attention_mask", num_bytes(self.plan.ids), Reason("micro_batch * seq_len * 8"))
             if self.plan.typed:
                 self.walk.alloc("batch/token_type_ids", num_bytes(self.plan.ids), Reason("micro_batch * seq_len * 8"))
             return

@@ -84,6 +84,8 @@ def refuse(run: Run, engine: str) -> None:
     """
     if run.new_tokens and (run.task != "inference" or run.sharding.pp > 1):
         raise InputError("tokens are generated in task inference, without a pipeline; leave it out", where="new_tokens")
+    if run.num_beams > 1 and run.task != "inference":
+        raise InputError("beams are searched in task inference; leave it out", where="num_beams")
     if run.recompute == "selective" and run.code == "transformers":
         raise InputError("transformers' own checkpointing takes whole layers; use none or full, or code: megatron", where="recompute")
     if run.sharding.sp and run.code == "transformers":

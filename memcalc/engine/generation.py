@@ -23,7 +23,8 @@ def generate(walk: Walk, job: Job) -> None:
     """The instant ``generate``: the most that is alive while tokens are generated, on a walk that has gone through the prefill.
 
     The last token is fed to nobody, so the cache ends with one fewer. Layers with windows hold the whole prompt until the first token comes; each
-    layer's keys, and then its values, stand twice while one token is appended.
+    layer's keys, and then its values, stand twice while one token is appended. Beams are so many sequences from the prompt on; their caches are
+    put in order by as large copies, and their scores stand beside logits and their log-softmax (``_beam_search``).
     """
     prompt, length = job.seq_len, job.seq_len + job.run.new_tokens - 1
     width = DTYPE_BYTES[job.run.dtype]
@@ -39,8 +40,9 @@ def generate(walk: Walk, job: Job) -> None:
             walk.free(path, num_bytes)
         if job.run.attention == "eager":
             walk.touch("activations/repeated keys and values, scores", _spread(job, length, width), Reason("of one layer", {}, "eager_attention_forward"))
-        logits = job.micro_batch * job.model.vocab_size * 4
-        walk.touch("activations/logits of the next token", logits, Reason("micro_batch * vocab_size * 4", {}, "generation/utils.py"))
+        copies = 3 if job.run.num_beams > 1 else 1
+        logits = job.micro_batch * job.model.vocab_size * 4 * copies
+        walk.touch("activations/logits of the next token", logits, Reason("sequences * vocab_size * 4 * copies", {"copies": copies}, "generation/utils.py"))
 
 
 def _twice(job: Job, caches: tuple[LayerCache, ...], length: Any, policy: Policy) -> dict[str, Any]:

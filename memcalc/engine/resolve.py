@@ -73,7 +73,7 @@ def resolve(run: Run) -> Job:
         mesh=mesh,
         engine=engine,
         zero=zero,
-        micro_batch=run.micro_batch,
+        micro_batch=run.micro_batch * run.num_beams,
         seq_len=seq_len,
         foreach=optimizer.has_foreach and steps_all_at_once(run, engine),
         assumptions=tuple(assumptions),

@@ -182,6 +182,7 @@ class Run(Spec):
     new_tokens: Annotated[int, Field(ge=0, le=MAX_COUNT, strict=True)] = Field(
         0, description="inference with transformers: tokens generated after a prompt of seq_len"
     )
+    num_beams: Count = Field(1, description="inference with transformers: beams of each sequence, which are as many sequences from the prompt on")
     images: Annotated[int, Field(ge=0, le=MAX_COUNT, strict=True)] = Field(0, description="images in each sequence; their tokens are part of seq_len")
     image_size: Count | None = Field(None, description="pixels of an image, high and wide; by default the size that the model is made for")
     grad_accum: Count = Field(1, description="micro-batches per optimizer step")

@@ -58,3 +58,14 @@ def test_a_long_answer_outgrows_the_prefill(tmp_path: Path) -> None:
 def test_training_generates_nothing() -> None:
     with pytest.raises(InputError, match="inference"):
         estimate(read_run("llama-3.2-1b", new_tokens=4))
+
+
+def test_beams_are_sequences_from_the_prompt_on(tmp_path: Path) -> None:
+    beams, plain = answer(LLAMA, tmp_path, num_beams=4), answer(LLAMA, tmp_path)
+    for name in ("prefill", "decode"):
+        assert above_weights(beams, name) == pytest.approx(4 * above_weights(plain, name), rel=0.02)
+
+
+def test_training_searches_no_beams() -> None:
+    with pytest.raises(InputError, match="inference"):
+        estimate(read_run("llama-3.2-1b", num_beams=4))

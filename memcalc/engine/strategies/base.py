@@ -184,7 +184,7 @@ def stepped(job: Job, plan: Plan) -> list[Stepped]:
                         shape,
                         part.block.repeat,
                         s.width,
-                        is_table=matrix and role == "embedding",
+                        is_table=matrix and role == "embedding" and s.path.endswith("weight"),
                         is_hidden=matrix and role in ("layer", "tower"),
                         is_target=matrix and s.path in targets,
                     )

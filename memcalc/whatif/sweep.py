@@ -35,6 +35,10 @@ CHUNK = 1 << 14
 """Combinations walked at once: some tens of arrays of this length are alive at a time."""
 
 
+MAX_TOKENS, MAX_SQUARE, MAX_SQUARE_EAGER, MAX_BYTES = 2**34, 2**52, 2**46, 2**62
+"""Up to these many tokens, and batches times squared lengths, no sum of bytes leaves 64-bit integers."""
+
+
 @dataclass(frozen=True)
 class Points:
     """Combinations that share all but the sizes of the batch.
@@ -146,8 +150,35 @@ def answers(job: Job, batch: Ints, seq: Ints) -> Iterator[tuple[Ints, tuple[Ints
 
         yield from points(job, batch, seq)
         return
-    for same in sides(job, batch, seq):
-        yield from _answers(job, batch, seq, same)
+    import numpy as np
+
+    large = _beyond(job, batch, seq)
+    small = np.flatnonzero(~large)
+    for same in sides(job, batch[small], seq[small]) if len(small) else ():
+        yield from _answers(job, batch, seq, small[same])
+    for i in np.flatnonzero(large):
+        yield np.asarray([i]), _alone(job, int(batch[i]), int(seq[i]))
+
+
+def _beyond(job: Job, batch: Ints, seq: Ints) -> Any:
+    """Which sizes may leave 64-bit integers on the way, and are walked one by one in Python's own."""
+    square = MAX_SQUARE_EAGER if job.run.attention == "eager" else MAX_SQUARE
+    return (1.0 * batch * seq > MAX_TOKENS) | (1.0 * batch * seq * seq > square)
+
+
+def _alone(job: Job, batch: int, seq: int) -> tuple[Ints, Ints, tuple[str, ...]] | str:
+    import numpy as np
+
+    try:
+        walked = walk_ranks(replace(job, micro_batch=batch, seq_len=seq), detailed=False)
+    except InputError as error:
+        return str(error)
+    names = tuple(walked[0].walk.instants)
+    totals = [max(int(one.walk.instants[name].total) for one in walked) for name in names]
+    most = max(totals)
+    if most > MAX_BYTES:
+        return f"micro_batch {batch} * seq_len {seq} needs more than 2^62 bytes"
+    return np.asarray([most], dtype=np.int64), np.asarray([totals.index(most)], dtype=np.int64), names
 
 
 def _answers(job: Job, batch: Ints, seq: Ints, same: Ints) -> Iterator[tuple[Ints, tuple[Ints, Ints, tuple[str, ...]] | str]]:

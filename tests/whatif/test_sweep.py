@@ -88,3 +88,14 @@ def test_arrays_equal_single_runs_of_every_engine(model: str, keys: dict[str, An
     for i in range(len(points)):
         walked = walk_ranks(resolve(read_run(model, **keys, micro_batch=int(points.micro_batch[i]), seq_len=int(points.seq_len[i]))), detailed=False)
         assert int(points.peak_bytes[i]) == max(int(shot.total) for one in walked for shot in one.walk.instants.values())
+
+
+def test_sizes_beyond_64_bits_are_counted_without_wrapping_round() -> None:
+    huge, large = 2**40, 2**36
+    rows = {}
+    for points in sweep(lambda values: read_run("llama-7b", **values), {"micro_batch": [1, huge], "seq_len": [512, large, huge]}):
+        for i in range(len(points)):
+            rows[int(points.micro_batch[i]), int(points.seq_len[i])] = (points.reason, int(points.peak_bytes[i]))
+    assert rows[1, large] == (None, estimate(read_run("llama-7b", seq_len=large)).peak.allocated_bytes)
+    assert rows[1, 512][1] < rows[1, large][1]
+    assert "2^62" in str(rows[huge, huge][0])

@@ -168,6 +168,7 @@ class Context:
         beside: what a block joins to its input: the tokens of a vision tower.
         asides: what the model computes, holds until its output is dropped, and uses for nothing.
         holds_output: the model's own forward holds the output of the block that runs, an embedding, until the last layer is through.
+        lingering: what the model has variables for until the step is over, where the layer that made it is checkpointed.
         differentiable: names of shared tensors that gradients flow through, whether or not what runs is recorded.
     """
 
@@ -179,6 +180,7 @@ class Context:
         self.beside: list[Tensor] = []
         self.asides: list[Node] = []
         self.holds_output = True
+        self.lingering: dict[str, tuple[Tensor, ...]] = {}
         self.differentiable: set[str] = set()
         self._modules: list[str] = []
         self._cache: list[Tensor] = []

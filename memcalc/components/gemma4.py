@@ -26,9 +26,11 @@ class Gemma4Attention(Attention):
 
     Attributes:
         v_norm: of values, without weight.
+        stores: the model has variables for its keys and values, which other models may ask for.
     """
 
     v_norm: Gemma4Norm | None = None
+    stores: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,76 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
 
 from memcalc.code.context import Context, Settings
-from memcalc.dataclass import dataclass
+from memcalc.engine.flow import BESIDE, BESIDE_GRADIENT, STREAM, STREAM_GRADIENT, Flow, Profile
 from memcalc.specs.model import Block
+from memcalc.tape.graph import saved_above
 from memcalc.tape.span import Span, split, sum_up
 from memcalc.tape.tape import Edge, Leaf, Tape
-from memcalc.tape.tensor import Event, Record, Shape, Tensor
-
-STREAM = "activations/hidden_states"
-STREAM_GRADIENT = "activations/gradient of hidden_states"
-BESIDE = "activations/image hidden_states"
-BESIDE_GRADIENT = "activations/gradient of image hidden_states"
-PIXELS = "batch/pixel_values"
-
-
-@dataclass(frozen=True)
-class Flow:
-    """A tensor that passes from block to block."""
-
-    shape: Shape
-    dtype: str
-    requires_grad: bool
-
-    def key(self) -> tuple[Any, ...]:
-        """What tells it from others; an array of sizes is told by its identity."""
-        return (*((a.name, a.size if isinstance(a.size, int) else id(a.size)) for a in self.shape), self.dtype, self.requires_grad)
-
-
-Steps = Sequence[tuple[Span, Record | None]]
-"""Stretches, each with the mark that ends it."""
-
-
-@dataclass
-class Profile:
-    """What one block does to memory.
-
-    Attributes:
-        forward: from its input to its output; the output stays, the input goes unless it is saved.
-        release: what goes when the forward pass of the whole model is over (autocast's weight copies, the logits).
-        backward: from the gradient of its output to that of its input, saved tensors freed, weight gradients born.
-        out: its output.
-        shared: tensors it made for all later blocks.
-        keeps: names of shared tensors that it saves for backward.
-        grades: names of shared tensors whose gradient it makes, or adds to.
-        forward_steps, backward_steps: both, cut at the marks that `Settings.marks` asks for; empty where it asks for none.
-        frees_input: its input is gone after its forward, since nothing saved it.
-        holds_output: the model's own forward holds its output until the last layer is through (of an embedding).
-        runs: it is used at all; the vision tower of a model that sees no images is not.
-    """
-
-    forward: Span
-    release: Span
-    backward: Span
-    out: Flow
-    shared: dict[str, Flow] = field(default_factory=dict)
-    keeps: frozenset[str] = frozenset()
-    forward_steps: Steps = ()
-    backward_steps: Steps = ()
-    frees_input: bool = True
-    holds_output: bool = True
-    runs: bool = True
-    grades: frozenset[str] = frozenset()
-
-
-def unused(x: Flow) -> Profile:
-    """The profile of a block that is there and does not run."""
-    return Profile(Span(), Span(), Span(), x, holds_output=False, runs=False, frees_input=False)
+from memcalc.tape.tensor import Event, Record, Tensor
 
 
 def profile(
@@ -104,79 +43,163 @@ def profile(
         graded: names of shared tensors that have a gradient, from later blocks, when it runs back.
         alone: names of shared tensors that it makes and no later block sends a gradient of.
     """
-    stream, gradient = (BESIDE, BESIDE_GRADIENT) if block.sees_images else (STREAM, STREAM_GRADIENT)
-    marks = settings.marks != "none"
-    tape = Tape(keep_gradients=keep_gradients, accumulate=accumulate, autocast=settings.autocast, marks=marks, keeps_inputs=settings.keeps_linear_inputs)
-    ctx = Context(tape, settings)
-    ctx.shared.update({name: tape.input(flow.shape, flow.dtype, f"activations/{name}", requires_grad=flow.requires_grad) for name, flow in shared.items()})
-    outside = {id(t.storage.record): name for name, t in ctx.shared.items() if t.storage is not None}
-    inputs = [tape.input(x.shape, x.dtype, stream, requires_grad=x.requires_grad)]
-    if beside is not None:
-        ctx.beside = [tape.input(beside.shape, beside.dtype, BESIDE, requires_grad=beside.requires_grad)]
-    leaves = [(inputs[0].node, gradient), *((t.node, BESIDE_GRADIENT) for t in ctx.beside)]
-    takers = {name: t.node for name, t in ctx.shared.items() if isinstance(t.node, Leaf)}
-    leaves += [(node, f"activations/gradient of {name}") for name, node in takers.items()]
-    for name in graded:
-        takers[name].grads[0] = tape.input(shared[name].shape, shared[name].dtype, f"activations/gradient of {name}")
-    taken = inputs[0].storage.record if inputs[0].storage is not None else None
-    events = tape.events
-    begin = len(events)
+    tape = Tape(
+        keep_gradients=keep_gradients,
+        accumulate=accumulate,
+        autocast=settings.autocast,
+        marks=settings.marks != "none",
+        keeps_inputs=settings.keeps_linear_inputs,
+    )
+    recording = _Recording(Context(tape, settings), block, x, shared, again=recompute and settings.training, layers=layers)
+    recording.take(beside, graded)
+    return recording.run(in_batch=in_batch, alone=alone)
 
-    again = recompute and settings.training
-    with tape.enable_grad() if settings.training and not again else tape.no_grad():
-        y = _run(ctx, block, inputs[0], layers)
-    held = list(inputs) if in_batch else []
-    if not again:
-        inputs.clear()
-    if y.storage is not None and block.role != "head":
-        y.storage.record.path = stream
-    made = _publish(ctx, shared, taken if block.role == "embedding" else None)
-    passed = y.storage is not None and y.storage.record is taken
-    out = x if passed else Flow(y.shape, y.dtype, y.requires_grad or again)
-    forward = sum_up(events[begin:])
-    frees_input = any(sign < 0 and record is taken for sign, record in events[begin:])
-    forward_steps = split(events[begin:]) if marks else ()
 
-    begin = len(events)
-    tape.weight_casts.clear()
-    ctx.shared.pop("logits", None)
-    for node in ctx.asides:
-        node.forget()
-    release = sum_up(events[begin:])
+class _Forward(NamedTuple):
+    """What a block's forward pass left.
 
-    keeps = frozenset(name for name in outside.values() if name in ctx.shared.read or name == "position_ids") if again else _saved(ctx, outside, events)
-    if (passed and not any(flow.requires_grad for flow in made.values())) or not (settings.training and out.requires_grad):
-        return Profile(forward, release, Span(), out, made, keeps, forward_steps, (), frees_input, ctx.holds_output)
-    grad: list[Tensor | None] = [tape.input(out.shape, out.dtype, gradient)]
-    edge = (y.node, y.index) if y.node is not None else None
-    sent: dict[str, list[Tensor | None]] = {
-        name: [tape.input(t.shape, t.dtype, f"activations/gradient of {name}")] for name, t in made.items() if t.requires_grad and name not in alone
-    }
-    del y
-    begin = len(events)
-    if again:
-        held += [ctx.shared.pop(name) for name in ctx.differentiable & made.keys()]
-        with tape.enable_grad():
-            second = _run(ctx, block, inputs[0], layers)
-        edge = (second.node, second.index) if second.node is not None else None
-        del second
-        tape.weight_casts.clear()
-    arrived, ends = _deliver(ctx, sent, drop=again)
-    if again and settings.code != "megatron":
-        edge = _put_off(tape, edge, grad, begin)
-    tape.backward(edge, grad)
-    inputs.clear()
-    for leaf, path in leaves:
-        if leaf is not None and leaf.grads[0] is not None and leaf.grads[0].storage is not None:
-            record = leaf.grads[0].storage.record
-            _file(events, record, path, before=arrived.get(id(record)))
-    happened = [e for e in events[begin:] if id(e[1]) not in outside and not (passed and e[1] is taken)]  # the next block lets go of what was passed on
-    backward = sum_up(happened)
-    held.clear()
-    del ends
-    grades = frozenset(name for name, node in takers.items() if node.grads[0] is not None)
-    steps = split(happened) if marks else ()
-    return Profile(forward, release, backward, out, made, keeps, forward_steps, steps, frees_input, ctx.holds_output, grades=grades)
+    Attributes:
+        out: its output.
+        edge: where that comes from in the graph.
+        made: the shared tensors that it made.
+        passed: its output is its input.
+    """
+
+    out: Flow
+    edge: Edge
+    made: dict[str, Flow]
+    passed: bool
+
+
+class _Recording:
+    """A block that is being recorded.
+
+    Args:
+        ctx: in which its programs run.
+        block: which.
+        x: its input.
+        shared: what earlier blocks made for it.
+        again: its forward saves only its input and is run again in backward.
+        layers: how many layers are run as one.
+    """
+
+    def __init__(self, ctx: Context, block: Block, x: Flow, shared: dict[str, Flow], *, again: bool, layers: int) -> None:
+        self.ctx, self.tape, self.events, self.block = ctx, ctx.tape, ctx.tape.events, block
+        self.x, self.known, self.again, self.layers = x, shared, again, layers
+        self.stream, self.gradient = (BESIDE, BESIDE_GRADIENT) if block.sees_images else (STREAM, STREAM_GRADIENT)
+        flows = shared.items()
+        ctx.shared.update({name: self.tape.input(f.shape, f.dtype, f"activations/{name}", requires_grad=f.requires_grad) for name, f in flows})
+        self.outside = {id(t.storage.record): name for name, t in ctx.shared.items() if t.storage is not None}
+        self.inputs = [self.tape.input(x.shape, x.dtype, self.stream, requires_grad=x.requires_grad)]
+        self.taken = self.inputs[0].storage.record if self.inputs[0].storage is not None else None
+        self.leaves: list[tuple[Any, str]] = [(self.inputs[0].node, self.gradient)]
+        self.y: Tensor | None = None
+        self.takers = {name: t.node for name, t in ctx.shared.items() if isinstance(t.node, Leaf)}
+
+    def take(self, beside: Flow | None, graded: frozenset[str]) -> None:
+        """What it gets besides its input: what is joined to that, and gradients that later blocks made of shared tensors."""
+        if beside is not None:
+            self.ctx.beside = [self.tape.input(beside.shape, beside.dtype, BESIDE, requires_grad=beside.requires_grad)]
+        self.leaves += [(t.node, BESIDE_GRADIENT) for t in self.ctx.beside]
+        self.leaves += [(node, f"activations/gradient of {name}") for name, node in self.takers.items()]
+        for name in graded:
+            self.takers[name].grads[0] = self.tape.input(self.known[name].shape, self.known[name].dtype, f"activations/gradient of {name}")
+
+    def run(self, *, in_batch: bool, alone: frozenset[str]) -> Profile:
+        """Forward, the end of the model's forward, and backward; arguments as for `profile`."""
+        events, ctx, is_marked = self.events, self.ctx, self.ctx.settings.marks != "none"
+        begin = len(events)
+        held = list(self.inputs) if in_batch else []
+        went = self.forward()
+        happened = events[begin:]
+        profile = Profile(sum_up(happened), Span(), Span(), went.out, went.made, forward_steps=split(happened) if is_marked else ())
+        profile.frees_input = any(sign < 0 and record is self.taken for sign, record in happened)
+        profile.holds_output = ctx.holds_output
+        begin = len(events)
+        self.release()
+        profile.release = sum_up(events[begin:])
+        profile.keeps = self.kept()
+        if (went.passed and not any(flow.requires_grad for flow in went.made.values())) or not (ctx.settings.training and went.out.requires_grad):
+            return profile
+        happened, end = self.backward(went, held, alone)
+        profile.backward, profile.end = sum_up(happened), sum_up(end)
+        profile.backward_steps = split(happened) if is_marked else ()
+        profile.grades = frozenset(name for name, node in self.takers.items() if node.grads[0] is not None)
+        return profile
+
+    def forward(self) -> _Forward:
+        """The block on its input."""
+        ctx, tape = self.ctx, self.tape
+        with tape.enable_grad() if ctx.settings.training and not self.again else tape.no_grad():
+            y = self.y = self.once()
+        if not self.again:
+            self.inputs.clear()
+            ctx.lingering.clear()
+        if y.storage is not None and self.block.role != "head":
+            y.storage.record.path = self.stream
+        made = _publish(ctx, self.known, self.taken if self.block.role == "embedding" else None)
+        passed = y.storage is not None and y.storage.record is self.taken
+        out = self.x if passed else Flow(y.shape, y.dtype, y.requires_grad or self.again)
+        return _Forward(out, (y.node, y.index) if y.node is not None else None, made, passed)
+
+    def once(self) -> Tensor:
+        """One repetition of the block: its module on its input, several times over where several layers are one unit."""
+        ctx, block, x = self.ctx, self.block, self.inputs[0]
+        if self.layers == 1:
+            return ctx.run(block.module, x, block.path)
+        for j in range(self.layers):
+            x = ctx.run(block.module, x, f"{block.path}/{j}")
+        return x
+
+    def release(self) -> None:
+        """What goes when the forward pass of the whole model is over."""
+        self.tape.weight_casts.clear()
+        self.ctx.shared.pop("logits", None)
+        for node in self.ctx.asides:
+            node.forget()
+
+    def kept(self) -> frozenset[str]:
+        """Names of shared tensors that are saved for backward."""
+        if self.again:
+            return frozenset(name for name in self.outside.values() if name in self.ctx.shared.read or name == "position_ids")
+        return _saved(self.ctx, self.outside, self.events)
+
+    def backward(self, went: _Forward, held: list[Tensor], alone: frozenset[str]) -> tuple[list[Event], list[Event]]:
+        """The events of the backward pass, with those of the forward that is run again, and what stays until that of the whole model is over."""
+        ctx, tape, events = self.ctx, self.tape, self.events
+        grad: list[Tensor | None] = [tape.input(went.out.shape, went.out.dtype, self.gradient)]
+        edge = went.edge
+        sent: dict[str, list[Tensor | None]] = {
+            name: [tape.input(t.shape, t.dtype, f"activations/gradient of {name}")] for name, t in went.made.items() if t.requires_grad and name not in alone
+        }
+        self.y = None
+        begin = len(events)
+        if self.again:
+            held += [ctx.shared.pop(name) for name in ctx.differentiable & went.made.keys()]
+            with tape.enable_grad():
+                second = self.once()
+            edge = (second.node, second.index) if second.node is not None else None
+            del second
+            tape.weight_casts.clear()
+        lingering = [t for tensors in ctx.lingering.values() for t in (*tensors, *saved_above(tensors))]
+        arrived, ends = _deliver(ctx, sent, drop=self.again)
+        if self.again and ctx.settings.code != "megatron":
+            edge = _put_off(tape, edge, grad, begin)
+        tape.backward(edge, grad)
+        self.inputs.clear()
+        for leaf, path in self.leaves:
+            if leaf is not None and leaf.grads[0] is not None and leaf.grads[0].storage is not None:
+                record = leaf.grads[0].storage.record
+                _file(events, record, path, before=arrived.get(id(record)))
+        # The next block lets go of what was passed on.
+        happened = [e for e in events[begin:] if id(e[1]) not in self.outside and not (went.passed and e[1] is self.taken)]
+        begin = len(events)
+        ctx.lingering.clear()
+        lingering.clear()
+        end = events[begin:]
+        held.clear()
+        del ends
+        return happened, end
 
 
 def _deliver(ctx: Context, sent: dict[str, list[Tensor | None]], *, drop: bool) -> tuple[dict[int, str], list[Any]]:
@@ -222,15 +245,6 @@ def _put_off(tape: Tape, edge: Edge, grad: list[Tensor | None], begin: int) -> E
     again = [event for event in events[begin:recorded] if id(event[1]) not in needless]
     events[begin:] = events[recorded:] + again
     return None
-
-
-def _run(ctx: Context, block: Block, x: Tensor, layers: int) -> Tensor:
-    """One repetition of a block: its module on x, several times over where several layers are one unit."""
-    if layers == 1:
-        return ctx.run(block.module, x, block.path)
-    for j in range(layers):
-        x = ctx.run(block.module, x, f"{block.path}/{j}")
-    return x
 
 
 def _publish(ctx: Context, known: dict[str, Flow], taken: Record | None) -> dict[str, Flow]:

@@ -12,7 +12,8 @@ from memcalc.components import Attention
 from memcalc.components.mla import LatentAttention
 from memcalc.components.quantized import packed
 from memcalc.dataclass import dataclass
-from memcalc.engine.blocks import Flow, Profile, profile, unused
+from memcalc.engine.blocks import profile
+from memcalc.engine.flow import Flow, Profile, unused
 from memcalc.engine.recompute import Unit, units_of
 from memcalc.engine.sums import with_sums
 from memcalc.formulas import experts
@@ -268,7 +269,7 @@ def make_plan(
         sends: whether there is a stage after it.
         records: blocks that have been recorded already; new ones are added.
     """
-    ids = flow = Flow((Axis("micro_batch", settings.batch), Axis("seq_len", settings.seq)), "int64", False)
+    ids = flow = Flow((Axis("micro_batch", settings.batch), Axis("seq_len", settings.seq)), "int64", requires_grad=False)
     shared: dict[str, Flow] = {}
     if arrival is not None:
         flow, shared = arrival.hidden, arrival.shared

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from memcalc.code.context import TOWER
-from memcalc.engine.blocks import PIXELS, STREAM, STREAM_GRADIENT, Flow
+from memcalc.engine.flow import PIXELS, STREAM, STREAM_GRADIENT, Flow
 from memcalc.engine.plan import Arrival, Part, Plan
 from memcalc.engine.strategies import Strategy
 from memcalc.engine.walk import Reason, Walk
@@ -109,6 +109,8 @@ def backward(walk: Walk, plan: Plan, strategy: Strategy) -> None:
             _drop(walk, plan, name)
             left.discard(name)
         times(walk, strategy, part, lambda i, part=part: strategy.backward(walk, part, i))  # type: ignore[misc]
+    for part in plan.parts:
+        walk.repeat(part.block.repeat, lambda i, part=part: walk.apply(part.profile.end))  # type: ignore[misc]
     if plan.leaf is not None:
         walk.alloc("activations/inputs_embeds", num_bytes(plan.leaf), Reason("the embedding's output, made a leaf by enable_input_require_grads"))
     if plan.sends and not strategy.drops_sent:

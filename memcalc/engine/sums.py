@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from memcalc.engine.blocks import Profile
+    from memcalc.engine.flow import Profile
     from memcalc.engine.plan import Part
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from memcalc.engine.blocks import Flow, Profile
+from memcalc.engine.flow import Flow, Profile
 from memcalc.engine.plan import Part
 from memcalc.engine.sums import with_sums
 from memcalc.specs.model import Axis, Block, Component

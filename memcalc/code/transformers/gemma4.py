@@ -41,6 +41,8 @@ def attention(ctx: Context, m: Gemma4Attention, x: Tensor) -> Tensor:
     key = turn(m.rotary, key, shared_angles(ctx, m.rotary), "key")
     value = normed(ctx, m.v_norm, value, "v_norm")
     key, value = ctx.remember(key, "key"), ctx.remember(value, "value")
+    if m.stores:
+        ctx.lingering["shared_kv_states"] = (key, value)
     return merge(ctx, m, attend(ctx, m, query, key, value))
 
 

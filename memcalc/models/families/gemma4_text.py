@@ -35,24 +35,18 @@ def spec(config: Config) -> ModelSpec:
         gate = Gemma4Router(router_norm, Linear("proj", sizes.hidden, count), moe.choose(config, count, "top_k_experts"))
         experts = Experts(count, sizes.hidden, inner, activation=activation)
 
-    def layer(kind: tuple[int | None, bool]) -> Gemma4Layer:
-        window, reuses = kind
-        wide = config.bool("use_double_wide_mlp") and reuses
-        inner = Axis("intermediate_size", sizes.intermediate.size * (2 if wide else 1))
-        return Gemma4Layer(
-            attention(config, sizes, window=window, reuses=reuses),
-            moe.swiglu(sizes.hidden, inner, activation),
-            norm,
-            gate,
-            experts,
-            inputs(sizes.hidden, small, norm) if small else None,
-        )
+    def layer(kind: tuple[int | None, bool, bool]) -> Gemma4Layer:
+        window, reuses, stores = kind
+        inner = Axis("intermediate_size", sizes.intermediate.size * (2 if reuses and config.bool("use_double_wide_mlp") else 1))
+        mixer = replace(attention(config, sizes, window=window, reuses=reuses), stores=stores)
+        own = inputs(sizes.hidden, small, norm) if small else None
+        return Gemma4Layer(mixer, moe.swiglu(sizes.hidden, inner, activation), norm, gate, experts, own)
 
     tied, rotaries = config.bool("tie_word_embeddings"), (Rotary(config.int("global_head_dim", default=512)), Rotary(sizes.head_dim, name="local"))
     whole = text.language_model(
         config,
         sizes,
-        decoder.layer_blocks(zip(kinds, reused, strict=True), layer),
+        decoder.layer_blocks(zip(kinds, reused, last_of_kind(kinds, reused), strict=True), layer),
         embedding=Embedding(sizes.vocab, sizes.hidden, rotary=rotaries[0], local_rotary=rotaries[1], scaled=True, tied=tied),
         norm=norm,
         head=Head(
@@ -83,6 +77,13 @@ def shared_layers(config: Config, num_layers: int) -> tuple[bool, ...]:
     """Which layers take keys and values from an earlier one: the last ``num_kv_shared_layers``."""
     shared = config.int("num_kv_shared_layers", minimum=0)
     return tuple(i >= num_layers - shared for i in range(num_layers))
+
+
+def last_of_kind(kinds: tuple[int | None, ...], reused: tuple[bool, ...]) -> tuple[bool, ...]:
+    """Which layers are the last of their kind with keys and values of their own."""
+    own = [i for i, reuses in enumerate(reused) if not reuses]
+    last = {kinds[i]: i for i in own}
+    return tuple(i in last.values() for i in range(len(kinds)))
 
 
 def attention(config: Config, sizes: decoder.Sizes, *, window: int | None, reuses: bool) -> Gemma4Attention:

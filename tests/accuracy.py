@@ -1,9 +1,9 @@
 """memcalc against other people's measured runs: signed errors, quantiles, and the page that shows them.
 
 ``tests/data/measured.json`` holds the facts: ``runs`` (``run`` in the keys of a run file; the ``counter`` that was read, ``allocated``,
-``reserved`` or ``device``, or the ``instant`` that the figure is of; ``value_gib``, or ``died`` of memory; ``config``, a model's
-config.json, where the catalogue has none; ``rank``, where the figure is not of the most loaded one; ``why``, a key of ``reasons``),
-``left`` (runs that cannot be put to memcalc, and why) and ``reasons``.
+``reserved`` or ``device``, or the ``instant`` that the figure is of; ``value_gib``, or ``died`` of memory; ``device_gib``, what
+nvidia-smi showed beside it; ``config``, a model's config.json, where the catalogue has none; ``rank``, where the figure is not of the
+most loaded one; ``why``, a key of ``reasons``), ``left`` (runs that cannot be put to memcalc, and why) and ``reasons``.
 
 ``python -m tests.accuracy`` writes ``docs/accuracy.md``.
 """
@@ -39,6 +39,7 @@ class Measured:
     confidence: str
     run: dict[str, Any]
     value_gib: float | None = None
+    device_gib: float | None = None
     died: bool = False
     instant: str | None = None
     config: dict[str, Any] | None = None
@@ -52,12 +53,14 @@ class Compared:
 
     Attributes:
         gib: what the counter would have read.
+        device: what nvidia-smi would have shown, in GiB.
         fits: what the verdict says, where a card is known.
         peak: the instant in which the most is allocated.
     """
 
     measured: Measured
     gib: float
+    device: float
     fits: bool | None
     peak: str
 
@@ -97,7 +100,7 @@ def compare(measured: Measured) -> Compared:
     found = answer(measured)
     rank = max(found.ranks, key=lambda r: r.rank["pp"]) if measured.rank == "last" else found.ranks[0]
     num_bytes = _READ[measured.instant or measured.counter](rank)
-    return Compared(measured, num_bytes / GiB, found.verdict.fits if found.verdict else None, rank.peak.name)
+    return Compared(measured, num_bytes / GiB, rank.device_bytes / GiB, found.verdict.fits if found.verdict else None, rank.peak.name)
 
 
 def _weights(rank: RankEstimate) -> int:
@@ -129,6 +132,11 @@ def size_of_errors(rows: Iterable[Compared]) -> list[float]:
     return [abs(row.error) for row in rows if not row.measured.died]
 
 
+def device_errors(rows: Iterable[Compared]) -> list[float]:
+    """Signed errors against nvidia-smi, of the runs that have its figure."""
+    return [row.device / row.measured.device_gib - 1 for row in rows if row.measured.device_gib is not None and not row.measured.died]
+
+
 def wrong_verdicts(rows: Iterable[Compared]) -> list[str]:
     """Runs that died and are said to fit, and runs that worked and are said not to."""
     return [row.measured.id for row in rows if row.fits is row.measured.died]
@@ -148,7 +156,17 @@ caching allocator: memcalc replays equal steps, and runs whose batches differ in
 
 def page(facts: Facts, rows: list[Compared]) -> str:
     """docs/accuracy.md."""
-    parts = [HEAD, "## Quantiles\n", *_quantiles(rows), "\n## Verdicts\n", *_verdicts(rows), f"\n## The worst {NUM_WORST}\n", *_worst(facts, rows)]
+    parts = [
+        HEAD,
+        "## Quantiles\n",
+        *_quantiles(rows),
+        "\n## Against nvidia-smi\n",
+        *_device(rows),
+        "\n## Verdicts\n",
+        *_verdicts(rows),
+        f"\n## The worst {NUM_WORST}\n",
+        *_worst(facts, rows),
+    ]
     parts += ["\n## What is missing\n", *_reasons(facts, rows), "\n## Every run\n", *_all(rows), "\n## Runs that were not put to memcalc\n", *_left(facts)]
     return "\n".join(parts) + "\n"
 
@@ -164,6 +182,17 @@ def _quantiles(rows: list[Compared]) -> list[str]:
         if sizes:
             shown = " | ".join(f"{100 * quantile(sizes, part):.1f} %" for part in (0.5, 0.9, 1))
             lines.append(f"| {name} | {method} | {len(sizes)} | {shown} |")
+    return lines
+
+
+def _device(rows: list[Compared]) -> list[str]:
+    lines = ["Some runs were watched with nvidia-smi, too. Signed errors of the device figure, which holds the history of the caching allocator:", ""]
+    lines += ["| runs | count | one in ten below | median | one in ten above |", "|---|--:|--:|--:|--:|"]
+    for group in dict.fromkeys(r.measured.group for r in rows):
+        found = device_errors(r for r in rows if r.measured.group == group)
+        if found:
+            shown = " | ".join(f"{100 * quantile(found, part):+.1f} %" for part in (0.1, 0.5, 0.9))
+            lines.append(f"| {group} | {len(found)} | {shown} |")
     return lines
 
 

@@ -32,6 +32,14 @@ def test_errors_do_not_grow(rows: list[accuracy.Compared], groups: tuple[str, ..
     assert accuracy.quantile(sizes, 0.9) <= nine
 
 
+def test_device_errors_do_not_grow(rows: list[accuracy.Compared]) -> None:
+    """Against nvidia-smi: rarely too much, and half of the runs within a tenth."""
+    found = accuracy.device_errors(rows)
+    assert len(found) > 70
+    assert accuracy.quantile(map(abs, found), 0.5) <= 0.085
+    assert accuracy.quantile(found, 0.9) <= 0.02
+
+
 def test_no_verdict_is_wrong(rows: list[accuracy.Compared]) -> None:
     """Nothing that ran out of memory is said to fit, nothing that worked not to."""
     assert accuracy.wrong_verdicts(rows) == []

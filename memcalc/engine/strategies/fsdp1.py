@@ -29,7 +29,7 @@ from memcalc.units import DTYPE_BYTES
 
 FLAT, CAST = "gradients/flat gradient", "communication/flat gradient in the reduce dtype"
 LOW, OUTPUT = "communication/shard in the policy's dtype", "communication/reduce-scatter output"
-HELD = "activations/inputs of layers that ran back, and their gradients"
+HELD = ("activations/inputs of layers that ran back", "activations/gradients of inputs of layers that ran back")
 RUNTIME = "torch/distributed/fsdp/_runtime_utils.py"
 
 
@@ -195,16 +195,16 @@ class Engine(Flat):
         (_runtime_utils.py, ``_register_post_backward_reshard_only_hook``); the hook holds the leaf's gradient accumulator
         (torch/autograd/graph.py, ``register_multi_grad_hook``), and that the leaf, until ``_finalize_params`` takes the hook away.
         """
-        walk.alloc(
-            HELD, self._held_bytes(part), Reason("2 * batch * seq_len * hidden_size * width", {}, f"{RUNTIME}, _register_post_backward_reshard_only_hook")
-        )
+        why = Reason("batch * seq_len * hidden_size * width", {}, f"{RUNTIME}, _register_post_backward_reshard_only_hook")
+        for path in HELD:
+            walk.alloc(path, self._held_bytes(part), why)
 
     def _held_bytes(self, part: Part) -> Any:
         unit, run = self.units.get(id(part)), self.job.run
         if unit is None or not (run.use_reentrant and run.recompute == "full" and self.has_adapters(unit)):
             return 0
         flow = part.profile.out
-        return 2 * numel(flow.shape) * DTYPE_BYTES[flow.dtype]
+        return numel(flow.shape) * DTYPE_BYTES[flow.dtype]
 
     def _finish(self, walk: Walk, unit: Unit, following: Unit | None) -> None:
         self._flatten(walk, unit, unit.trainable)
@@ -222,7 +222,8 @@ class Engine(Flat):
         """The root's turn, when the table's gradient is there. Gradients on the host were copied there; the card's go only now (``_finalize_params``)."""
         self._finish_waiting(walk)
         self._finish(walk, self.root, None)
-        walk.free(HELD, sum(self._held_bytes(part) * part.block.repeat for part in self.plan.parts))
+        for path in HELD:
+            walk.free(path, sum(self._held_bytes(part) * part.block.repeat for part in self.plan.parts))
         if self.offloads and (self.defers or not self.accumulating):
             for unit in self.all_units():
                 walk.free(f"gradients/shards of {unit.path}", self.gradient_bytes(unit) * unit.repeat)

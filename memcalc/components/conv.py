@@ -16,18 +16,20 @@ class DepthwiseConv(Component):
         channels: how many.
         kernel: tokens that it sees.
         bias: whether it has one.
-        activation: Hugging Face's name.
+        activation: Hugging Face's name, or nothing.
+        name: the module's.
     """
 
     channels: Axis
     kernel: int
     bias: bool = True
     activation: str = "silu"
+    name: str = "conv1d"
 
     @property
     def module_name(self) -> str:
-        """As in all models."""
-        return "conv1d"
+        """Its own name."""
+        return self.name
 
     def own_weights(self) -> Iterator[Weight]:
         """``weight`` (channels, 1, kernel) and ``bias`` (channels,)."""

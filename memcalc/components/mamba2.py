@@ -24,6 +24,7 @@ class Mamba2(Component):
         conv1d: over the channels, B and C.
         norm: on what comes out, with the gate.
         out_proj: channels → hidden.
+        name: the module's, where its layer does not call it ``mixer`` (Granite 4, Bamba).
     """
 
     num_heads: Axis
@@ -35,11 +36,17 @@ class Mamba2(Component):
     conv1d: DepthwiseConv
     norm: GatedRMSNorm
     out_proj: Linear
+    name: str = ""
 
     @property
     def lengths(self) -> tuple[int, ...]:
         """More than one chunk."""
         return (self.chunk + 1,)
+
+    @property
+    def module_name(self) -> str:
+        """Its own name."""
+        return self.name
 
     def own_weights(self) -> Iterator[Weight]:
         """``dt_bias``, ``A_log`` and ``D``, each (heads,)."""
@@ -59,6 +66,7 @@ def mamba2(
     bias: bool,
     conv_bias: bool,
     activation: str,
+    name: str = "",
 ) -> Mamba2:
     """The mixer of these sizes.
 
@@ -69,6 +77,7 @@ def mamba2(
         bias: of both projections.
         conv_bias: of the convolution.
         activation: after the convolution.
+        name: see `Mamba2`.
     """
     intermediate = Axis("num_heads * head_dim", num_heads * head_dim)
     mixed = Axis("num_heads * head_dim + 2 * n_groups * state_size", intermediate.size + 2 * num_groups * state)
@@ -83,4 +92,5 @@ def mamba2(
         conv1d=DepthwiseConv(mixed, kernel, conv_bias, activation),
         norm=GatedRMSNorm(intermediate, group=intermediate.size // num_groups),
         out_proj=Linear("out_proj", intermediate, hidden, bias),
+        name=name,
     )

@@ -101,12 +101,16 @@ class SigmoidRouter(Router):
         normalise: the chosen scores are divided by their sum, in place.
         eps: a constant is added to that sum first.
         scaled: they are multiplied by a constant.
+        wide: scores are of logits in float32.
+        in_place: the division takes the place of the chosen scores; otherwise it makes a copy (LFM2).
     """
 
     groups: Groups | None = None
     normalise: bool = True
     eps: bool = True
     scaled: bool = True
+    wide: bool = True
+    in_place: bool = True
 
 
 @dataclass(frozen=True)

@@ -21,4 +21,5 @@ def depthwise_conv(ctx: Context, m: DepthwiseConv, x: Tensor) -> Tensor:
     ctx.remember(F.view(x, (*x.shape[:2], Axis("conv_kernel", m.kernel))), "conv_state")
     dtype, x = x.dtype, F.cast(x, params[0].dtype)
     padded = Axis("seq_len + conv_kernel - 1", x.shape[-1].size + m.kernel - 1)
-    return F.cast(apply_activation(F.narrow(scan.conv1d(x, params, padded), x.shape), m.activation), dtype)
+    out = F.narrow(scan.conv1d(x, params, padded), x.shape)
+    return F.cast(apply_activation(out, m.activation) if m.activation else out, dtype)

@@ -95,9 +95,9 @@ def top_k_router(m: TopKRouter, ctx: Context, x: Tensor) -> Choice:
 
 @choose.register
 def sigmoid_router(m: SigmoidRouter, ctx: Context, x: Tensor) -> Choice:
-    """Sigmoid, choice by corrected scores, weights by the uncorrected ones (DeepseekV3TopkRouter, MiniMaxM2TopKRouter)."""
+    """Sigmoid, choice by corrected scores, weights by the uncorrected ones (DeepseekV3TopkRouter, MiniMaxM2TopKRouter, Lfm2MoeTopKRouter)."""
     logits = logits_of(ctx, m, x)
-    scores = F.keeps_result(F.cast(logits, "float32"), "router scores")
+    scores = F.keeps_result(F.cast(logits, "float32") if m.wide else logits, "router scores")
     with ctx.tape.no_grad():
         corrected = F.add_scalar(scores, "corrected scores")
         if m.groups is not None:
@@ -114,7 +114,7 @@ def sigmoid_router(m: SigmoidRouter, ctx: Context, x: Tensor) -> Choice:
         total = routing.sum_over(weights, 1, "sum of chosen scores", keep=True)
         if m.eps:
             total = F.add_scalar(total, "sum of chosen scores + eps")
-        weights = routing.div(weights, total, in_place=True)
+        weights = routing.div(weights, total, in_place=m.in_place)
     if m.scaled:
         weights = F.scale(weights, "scaled scores")
     return Choice(logits, weights, indices)

@@ -42,13 +42,14 @@ class Sizes:
         return Axis("num_key_value_heads * head_dim", self.num_kv_heads * self.head_dim)
 
 
-def read_sizes(config: Config, *, head_dim_follows: bool = True) -> Sizes:
+def read_sizes(config: Config, *, head_dim_follows: bool = True, intermediate: int | None = None) -> Sizes:
     """The sizes that most decoders' files hold.
 
     Args:
         config: the file.
         head_dim_follows: without ``head_dim`` a head is hidden size over heads wide, as the model's code has it; otherwise its
             class has a number of its own.
+        intermediate: the width of the networks, where it is not simply ``intermediate_size``.
 
     Raises:
         ModelError: a size is missing or impossible, or the heads do not go together.
@@ -63,7 +64,7 @@ def read_sizes(config: Config, *, head_dim_follows: bool = True) -> Sizes:
         raise config.error(f"head_dim {dim} is odd, and rotary positions turn pairs")
     return Sizes(
         hidden=Axis("hidden_size", hidden),
-        intermediate=Axis("intermediate_size", config.int("intermediate_size")),
+        intermediate=Axis("intermediate_size", config.int("intermediate_size") if intermediate is None else intermediate),
         vocab=Axis("vocab_size", config.int("vocab_size")),
         num_layers=config.int("num_hidden_layers"),
         num_heads=heads,

@@ -87,3 +87,28 @@ def mixer(config: Config, hidden: Axis, *, prefix: str, state: str, activation: 
         conv_bias=config.bool("use_conv_bias"),
         activation=config.str(activation),
     )
+
+
+def mamba_mixer(config: Config, hidden: Axis) -> Mamba2:
+    """Mamba-2's mixer, with the names that Bamba and Granite 4 have for its sizes, in a module ``mamba``.
+
+    Raises:
+        ModelError: its heads do not make up its channels.
+    """
+    inner, heads = config.int("mamba_expand") * hidden.size, config.int("mamba_n_heads")
+    head_dim = inner // heads if config.get("mamba_d_head", "auto") == "auto" else config.int("mamba_d_head")
+    if heads * head_dim != inner:
+        raise config.error(f"mamba_n_heads {heads} * mamba_d_head {head_dim} is not mamba_expand * hidden_size {inner}")
+    return mamba2(
+        hidden,
+        num_heads=heads,
+        head_dim=head_dim,
+        num_groups=groups(config, "mamba_n_groups", heads),
+        state=config.int("mamba_d_state"),
+        chunk=config.int("mamba_chunk_size"),
+        kernel=config.int("mamba_d_conv"),
+        bias=config.bool("mamba_proj_bias"),
+        conv_bias=config.bool("mamba_conv_bias"),
+        activation=config.str("hidden_act"),
+        name="mamba",
+    )

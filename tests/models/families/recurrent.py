@@ -6,11 +6,26 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-FAMILIES = ("mamba", "falcon_mamba", "mamba2", "jamba", "nemotron_h", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "t5", "mt5")
+FAMILIES = (
+    "mamba",
+    "falcon_mamba",
+    "mamba2",
+    "jamba",
+    "nemotron_h",
+    "bamba",
+    "granitemoehybrid",
+    "lfm2",
+    "lfm2_moe",
+    "qwen3_next",
+    "qwen3_5_text",
+    "qwen3_5_moe_text",
+    "t5",
+    "mt5",
+)
 
 ATTENTION_FREE = ("mamba", "falcon_mamba", "mamba2")
 
-EXPERTS = ("jamba", "nemotron_h", "qwen3_next", "qwen3_5_moe_text")
+EXPERTS = ("jamba", "nemotron_h", "granitemoehybrid", "lfm2_moe", "qwen3_next", "qwen3_5_moe_text")
 
 
 @st.composite
@@ -26,7 +41,17 @@ def configs(draw: st.DrawFn, model_type: str) -> dict[str, Any]:
         return common | t5(draw)
     hidden = draw(st.integers(1, 8)) * 8
     common |= {"hidden_size": hidden, "num_hidden_layers": draw(st.integers(1, 4)), "pad_token_id": 0}
-    makers = {"jamba": jamba, "nemotron_h": nemotron, "mamba2": mamba2, "mamba": mamba, "falcon_mamba": mamba}
+    makers = {
+        "jamba": jamba,
+        "nemotron_h": nemotron,
+        "mamba2": mamba2,
+        "mamba": mamba,
+        "falcon_mamba": mamba,
+        "bamba": bamba,
+        "granitemoehybrid": granite,
+        "lfm2": short_convolutions,
+        "lfm2_moe": short_convolutions,
+    }
     return common | makers.get(model_type, delta)(draw, common)
 
 
@@ -104,6 +129,61 @@ def nemotron(draw: st.DrawFn, common: dict[str, Any]) -> dict[str, Any]:
         "moe_shared_expert_intermediate_size": 8 * draw(st.integers(1, 3)),
         "moe_latent_size": draw(st.sampled_from((None, 16))),
         "mlp_bias": draw(st.booleans()),
+    }
+
+
+def bamba(draw: st.DrawFn, common: dict[str, Any]) -> dict[str, Any]:
+    """Attention in any layers; channels of heads that make up twice the hidden size."""
+    mixer_heads, groups = draw(st.sampled_from(((2, 1), (4, 2), (8, 4))))
+    return {
+        **heads(draw),
+        "intermediate_size": 8 * draw(st.integers(1, 4)),
+        "attn_layer_indices": draw(st.lists(st.integers(0, common["num_hidden_layers"] - 1), unique=True)),
+        "mamba_n_heads": mixer_heads,
+        "mamba_d_head": draw(st.sampled_from(("auto", 2 * common["hidden_size"] // mixer_heads))),
+        "mamba_n_groups": groups,
+        "mamba_d_state": draw(st.integers(1, 9)),
+        "mamba_d_conv": draw(st.integers(1, 5)),
+        "mamba_chunk_size": draw(st.sampled_from((4, 16))),
+        "mamba_proj_bias": draw(st.booleans()),
+        "mamba_conv_bias": draw(st.booleans()),
+        "attention_bias": draw(st.booleans()),
+        "mlp_bias": draw(st.booleans()),
+    }
+
+
+def granite(draw: st.DrawFn, common: dict[str, Any]) -> dict[str, Any]:
+    """As Bamba's mixers; experts or none, positions or none."""
+    layers = common["num_hidden_layers"]
+    made = bamba(draw, common)
+    del made["attn_layer_indices"], made["mlp_bias"]
+    return made | {
+        "layer_types": draw(st.lists(st.sampled_from(("linear_attention", "full_attention")), min_size=layers, max_size=layers)),
+        "position_embedding_type": draw(st.sampled_from(("rope", "nope"))),
+        "num_local_experts": draw(st.sampled_from((0, 4))),
+        "num_experts_per_tok": draw(st.integers(1, 4)),
+        "shared_intermediate_size": 8 * draw(st.integers(1, 4)),
+    }
+
+
+def short_convolutions(draw: st.DrawFn, common: dict[str, Any]) -> dict[str, Any]:
+    """Convolutions and attention in any order; widths that the model rounds up, or not."""
+    layers = common["num_hidden_layers"]
+    made: dict[str, Any] = {
+        **heads(draw),
+        "conv_L_cache": draw(st.integers(1, 5)),
+        "conv_bias": draw(st.booleans()),
+        "layer_types": draw(st.lists(st.sampled_from(("conv", "full_attention")), min_size=layers, max_size=layers)),
+        "intermediate_size": draw(st.integers(3, 80)),
+    }
+    if common["model_type"] == "lfm2":
+        rounded = {"block_multiple_of": draw(st.integers(1, 9)), "block_ffn_dim_multiplier": draw(st.sampled_from((1.0, 1.3)))}
+        return made | rounded | {"block_auto_adjust_ff_dim": draw(st.booleans())}
+    return made | {
+        "num_dense_layers": draw(st.integers(0, layers)),
+        "num_experts": 4,
+        "num_experts_per_tok": draw(st.integers(1, 4)),
+        "moe_intermediate_size": 8 * draw(st.integers(1, 3)),
     }
 
 

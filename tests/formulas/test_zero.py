@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,9 +49,9 @@ def test_a_rank_touches_what_it_owns_a_piece_of(numels: list[int], ranks: int) -
 @given(sizes, st.integers(1, 8))
 def test_dealing_out_changes_the_order_alone(numels: list[int], ranks: int) -> None:
     offsets = zero.round_robin_offsets(numels, ranks=ranks)
-    ends = sorted((offset, offset + numel) for offset, numel in zip(offsets, numels))
+    ends = sorted((offset, offset + numel) for offset, numel in zip(offsets, numels, strict=False))
     assert ends[0][0] == 0
-    assert all(end == begin for (_, end), (begin, _) in zip(ends, ends[1:]))
+    assert all(end == begin for (_, end), (begin, _) in itertools.pairwise(ends))
     assert ends[-1][1] == sum(numels)
 
 

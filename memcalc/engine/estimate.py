@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from memcalc.engine import step
-from memcalc.engine.plan import make_plan, num_trainable, settings_of
+from memcalc.engine.plan import make_plan
 from memcalc.engine.ranks import blocks_of, expert_kinds
 from memcalc.engine.resolve import SERVERS, resolve
 from memcalc.engine.result import Estimate, Instant, ModelFacts, RankEstimate, Term
 from memcalc.engine.sanity import sanity_of
+from memcalc.engine.settings import num_trainable, settings_of
 from memcalc.engine.strategies import strategy_for
 from memcalc.engine.verdict import device_terms, reservation, verdict_for
 from memcalc.engine.walk import Walk, Walked

@@ -13,9 +13,10 @@ from typing import Any
 from memcalc.code.context import Settings
 from memcalc.dataclass import dataclass
 from memcalc.engine import step
-from memcalc.engine.plan import Arrival, Plan, Records, make_plan, settings_of
+from memcalc.engine.plan import Arrival, Plan, Records, make_plan
 from memcalc.engine.ranks import Stage, num_micro_batches, stages_of
 from memcalc.engine.schedule import Schedule, Turn, turns
+from memcalc.engine.settings import settings_of
 from memcalc.engine.strategies import Strategy, strategy_for
 from memcalc.engine.walk import Reason, Walk, Walked
 from memcalc.specs.job import Job

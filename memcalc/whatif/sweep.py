@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memcalc.dataclass import dataclass
 from memcalc.engine.estimate import walk_ranks
-from memcalc.engine.plan import components, windows_of
 from memcalc.engine.resolve import SERVERS, resolve
+from memcalc.engine.settings import components, windows_of
 from memcalc.engine.verdict import device_terms
 from memcalc.errors import InputError
 from memcalc.specs.gpus import find_gpu

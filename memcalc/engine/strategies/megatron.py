@@ -14,7 +14,8 @@ from memcalc.code.megatron.options import MODULES, Options
 from memcalc.code.megatron.wgrad import shapes
 from memcalc.components import Attention
 from memcalc.components.mla import LatentAttention
-from memcalc.engine.plan import Plan, Shard, components
+from memcalc.engine.plan import Plan, Shard
+from memcalc.engine.settings import components
 from memcalc.engine.strategies.base import Strategy
 from memcalc.engine.walk import Reason, Walk
 from memcalc.errors import InputError, UnknownNameError

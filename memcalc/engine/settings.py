@@ -1,0 +1,110 @@
+"""What a job's programs see: sizes, dtypes, how weights are cut and which of them are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from memcalc.code.context import Settings
+from memcalc.components import Attention
+from memcalc.components.mla import LatentAttention
+from memcalc.engine.flow import Flow
+from memcalc.formulas import experts
+from memcalc.specs.job import Job
+from memcalc.specs.model import Component, Degrees, ModelSpec
+
+
+def degrees_of(job: Job) -> Degrees:
+    """How this job's code cuts weights."""
+    mesh = job.mesh
+    vocab = mesh.tp if job.run.code == "megatron" else 1
+    return Degrees(column=mesh.tp, row=mesh.tp, vocab=vocab, expert=mesh.ep, expert_column=mesh.etp, expert_row=mesh.etp)
+
+
+def settings_of(job: Job) -> Settings:
+    """The part of a job that programs see."""
+    run, mesh = job.run, job.mesh
+    capacity, padded = run.sharding.capacity_factor, run.sharding.moe_pad_expert_input_to_capacity
+    limit = None if capacity is None else experts.share(capacity)
+    return Settings(
+        code=run.code,
+        attention=run.attention if run.code != "transformers" or run.attention in job.model.attentions else "eager",
+        batch=job.micro_batch,
+        seq=job.seq_len if isinstance(mesh.cp, int) and mesh.cp == 1 else job.seq_len // mesh.cp,
+        dtype=run.dtype,
+        autocast=run.autocast,
+        training=run.task == "train",
+        loss=run.loss,
+        degrees=degrees_of(job),
+        tp=mesh.tp,
+        sp=mesh.sp,
+        ep=mesh.ep,
+        etp=mesh.etp,
+        cp=mesh.cp,
+        windows=windows_of(job.model),
+        two_sided_windows=tuple(w for w in windows_of(job.model, causal=False) if w is not None),
+        trainable=trainable_of(job),
+        liger=run.liger,
+        padded=run.attention_mask,
+        sent=experts.sent_share(limit, padded=padded),
+        received=experts.received_share(job.expert_share, limit, padded=padded),
+    )
+
+
+def trainable_of(job: Job) -> Callable[[str], bool] | None:
+    """Which weights take a gradient, by path: with adapters only they do. None: all."""
+    if job.run.lora is None and job.run.trainable_layers is not None:
+        from memcalc.models.freeze import is_trained
+
+        return is_trained
+    if job.run.lora is None:
+        return None
+    from memcalc.models.lora import is_adapter
+
+    return is_adapter
+
+
+def num_trainable(job: Job) -> int:
+    """Elements of the whole model that take a gradient."""
+    if job.run.task == "inference":
+        return 0
+    takes = trainable_of(job) or (lambda path: True)
+    blocks = [block for block in job.model.blocks if job.run.images or not block.sees_images]
+    found = ((path, weight, block.repeat) for block in blocks for path, weight in block.module.weights(f"{block.path}/"))
+    return sum(weight.num_params * copies for path, weight, copies in found if takes(path) and not weight.frozen)
+
+
+def sight_of(job: Job, settings: Settings) -> tuple[Settings, Flow] | None:
+    """How the vision tower runs, and the pixels that it begins with; None where there are no images. Every rank holds all of a tower."""
+    vision = job.model.vision
+    if vision is None or not job.run.images:
+        return None
+    images, size = settings.batch * job.run.images, job.image_size
+    tower = replace(
+        settings,
+        batch=vision.rows(images),
+        seq=vision.length(images, size),
+        images=images,
+        cached=False,
+        axes=("rows", "patches") if vision.packed else ("images", "patches"),
+        degrees=Degrees(),
+        tp=1,
+        sp=False,
+        ep=1,
+        etp=1,
+        cp=1,
+    )
+    return tower, Flow(vision.pixels(images, size), "float32" if vision.casts else settings.dtype, requires_grad=False)
+
+
+def windows_of(model: ModelSpec, *, causal: bool = True) -> tuple[int | None, ...]:
+    """The distinct windows of its attention layers that hide later keys, or of those that do not."""
+    found = (m.window for block in model.blocks for m in components(block.module) if isinstance(m, (Attention, LatentAttention)) and m.causal == causal)
+    return tuple(dict.fromkeys(found))
+
+
+def components(module: Component) -> Iterator[Component]:
+    """A component and all below it."""
+    yield module
+    for _, child in module.children():
+        yield from components(child)

@@ -269,6 +269,7 @@ class Join(Component):
     Attributes:
         listed: the tower's tokens come as a list, a tensor for each image, and are put into one row first.
         deep: from so many middle layers of the tower there are tokens, too.
+        outer: the embeddings stand in a variable of the outermost forward, beside the loss (Llama 4).
         masks: tokens of an image see each other both ways, so that masks are made with them, for each sequence of the batch: in all
             layers, or in those with windows.
     """
@@ -276,6 +277,7 @@ class Join(Component):
     listed: bool = False
     deep: int = 0
     masks: Literal["", "all", "windows"] = ""
+    outer: bool = False
 
 
 @dataclass(frozen=True)

@@ -142,6 +142,7 @@ class _Stream:
         self.embeds: Flow | None = None
         self.left: set[str] = set()
         self.made: set[str] = set(plan.arrival.shared) if plan.arrival is not None else set()
+        self.outer = any(getattr(part.block.module, "outer", False) for part in plan.parts)
         self.last = next((part for part in reversed(plan.parts) if part.block.role != "head"), None)
 
     def begin(self) -> None:
@@ -161,6 +162,7 @@ class _Stream:
         self.held = arrival.hidden
 
     def end(self) -> None:
+        self._drop_embeds()
         if self.plan.sends and self.drops_sent:
             self.walk.free(STREAM, num_bytes(self.plan.parts[-1].profile.out))
 
@@ -196,13 +198,17 @@ class _Stream:
         self.embeds = held
 
     def _let_go(self, keeping: dict[str, Flow] | None = None) -> None:
-        if self.embeds is not None:
-            self.walk.free("activations/inputs_embeds", num_bytes(self.embeds))
-            self.embeds = None
+        if not self.outer:
+            self._drop_embeds()
         for name in [name for name in self.made if name not in (keeping or {})]:
             self.made.discard(name)
             if name not in self.plan.kept and name not in self.left:
                 _drop(self.walk, self.plan, name)
+
+    def _drop_embeds(self) -> None:
+        if self.embeds is not None:
+            self.walk.free("activations/inputs_embeds", num_bytes(self.embeds))
+            self.embeds = None
 
 
 def _shared(plan: Plan) -> dict[str, Flow]:

@@ -25,6 +25,7 @@ class Vision:
         tokens: of an image in the text, where they do not follow from its patches.
         tiles: pictures of `image_size` that an image is cut into.
         flat: the tower takes patches that are cut out already.
+        casts: its code casts pixels to the model's dtype; otherwise the batch has to hold them in it.
         types: the batch says of each token whether it is an image's.
     """
 
@@ -39,6 +40,7 @@ class Vision:
     tokens: int | None = None
     tiles: int = 1
     flat: bool = False
+    casts: bool = True
     types: bool = False
 
     def size(self, asked: int | None, *, name: str) -> int:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
-from memcalc.components import MLP, Attention, DecoderLayer, Embedding, LayerNorm, Linear
+from memcalc.components import MLP, Attention, DecoderLayer, Embedding, LayerNorm, Linear, Rotary
 from memcalc.components.vision import ImageEmbedding, Join, PatchConv
 from memcalc.models import families
 from memcalc.models.config import Config
@@ -68,7 +68,18 @@ def two_layers(names: tuple[str, str], sizes: tuple[Axis, Axis, Axis], activatio
     return MLP(up=Linear(names[0], sizes[0], sizes[1], bias), down=Linear(names[1], sizes[1], sizes[2], bias), activation=activation)
 
 
-def image_layer(hidden: Axis, intermediate: Axis, heads: int, *, out: str, activation: str, qkv_bias: bool = True, out_bias: bool = True) -> DecoderLayer:
+def image_layer(
+    hidden: Axis,
+    intermediate: Axis,
+    heads: int,
+    *,
+    out: str,
+    activation: str,
+    qkv_bias: bool = True,
+    out_bias: bool = True,
+    rotary: Rotary | None = None,
+    softmax: Literal["fp32", "model"] = "fp32",
+) -> DecoderLayer:
     """A layer of a tower whose images are rows of a batch: LayerNorms, attention that sees all patches, a network of two layers.
 
     Args:
@@ -77,6 +88,8 @@ def image_layer(hidden: Axis, intermediate: Axis, heads: int, *, out: str, activ
         out: the name of attention's output projection.
         activation: of the network.
         qkv_bias, out_bias: which projections have one.
+        rotary: of models that turn queries and keys.
+        softmax: whether eager code casts scores up for it.
     """
     norm = LayerNorm(hidden)
     attention = Attention(
@@ -87,7 +100,9 @@ def image_layer(hidden: Axis, intermediate: Axis, heads: int, *, out: str, activ
         k=Linear("k_proj", hidden, hidden, qkv_bias),
         v=Linear("v_proj", hidden, hidden, qkv_bias),
         o=Linear(out, hidden, hidden, out_bias),
+        rotary=rotary,
         causal=False,
+        softmax=softmax,
     )
     return DecoderLayer(norm, attention, norm, two_layers(("fc1", "fc2"), (hidden, intermediate, hidden), activation))
 

@@ -1,0 +1,40 @@
+"""Llama 4's tower, as its code runs it on images (or tiles) that are rows of a batch."""
+
+from __future__ import annotations
+
+from memcalc.code.context import Context, runs
+from memcalc.components.llama4_vision import Llama4Patches, PixelShuffle
+from memcalc.specs.model import Axis
+from memcalc.tape import functional as F
+from memcalc.tape.functional.activations import apply_activation
+from memcalc.tape.functional.image import class_and_patches
+from memcalc.tape.functional.matmul import under_autocast
+from memcalc.tape.tensor import Tensor
+
+
+@runs(Llama4Patches)
+def patches(ctx: Context, m: Llama4Patches, pixels: Tensor) -> Tensor:
+    """pixels (images, channels, height, width) → (images, patches + 1, hidden) (Llama4UnfoldConvolution.forward, Llama4VisionModel.forward)."""
+    depth, count = m.proj.inputs, Axis("patches of an image", m.patches)
+    unfolded = ctx.tape.new((ctx.batch, depth, count), pixels.dtype, "unfolded pixel_values")
+    cut = F.view(under_autocast(unfolded), (ctx.batch, count, depth))
+    cut = F.clone(cut, "patches in order")
+    x = ctx.run(m.proj, cut)
+    del unfolded, cut
+    token, positions = (ctx.parameter(weight) for weight in m.own_weights())
+    x = class_and_patches(token, x, (ctx.batch, ctx.seq, m.proj.outputs))
+    x = ctx.run(m.norm, F.add(x, positions, "embeddings"), "layernorm_pre")
+    half, parts = Axis("head_dim/2", m.head_dim // 2), Axis("real and imaginary", 2)
+    ctx.shared["tower complex angles"] = Tensor(ctx.tape, (ctx.seq, half, parts), "float32", None)
+    return x
+
+
+@runs(PixelShuffle)
+def pixel_shuffle(ctx: Context, m: PixelShuffle, x: Tensor) -> Tensor:
+    """x (images, patches + 1, hidden) → (images, tokens, width) (pixel_shuffle, Llama4VisionMLP2.forward)."""
+    x = F.narrow(x, (ctx.batch, Axis("patches", ctx.seq.size - 1), x.shape[-1]))
+    x = F.clone(x, "patches side by side")
+    x = F.clone(x, "patches in squares")
+    x = F.view(x, (ctx.batch, Axis("tokens", m.tokens), m.fc1.inputs))
+    x = apply_activation(ctx.run(m.fc1, x, "mlp/fc1"), "gelu")
+    return apply_activation(ctx.run(m.fc2, x, "mlp/fc2"), "gelu")

@@ -1,0 +1,56 @@
+"""Llama 4's tower: patches cut out by the model, a class token behind them, pixels shuffled into fewer, wider tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memcalc.components.linear import Linear
+from memcalc.components.norm import LayerNorm
+from memcalc.dataclass import dataclass
+from memcalc.specs.model import Axis, Component, Weight
+
+
+@dataclass(frozen=True)
+class Llama4Patches(Component):
+    """The front of the tower.
+
+    Attributes:
+        proj: pixels of a patch → hidden.
+        patches: of an image.
+        norm: on the sum.
+        head_dim: of the angles that all layers share, which are a buffer.
+    """
+
+    proj: Linear
+    patches: int
+    norm: LayerNorm
+    head_dim: int
+
+    def own_weights(self) -> Iterator[Weight]:
+        """``class_embedding`` (hidden,), ``positional_embedding_vlm`` (patches + 1, hidden)."""
+        yield Weight("class_embedding", (self.proj.outputs,))
+        yield Weight("positional_embedding_vlm", (Axis("positions", self.patches + 1), self.proj.outputs))
+
+    def children(self) -> Iterator[tuple[str, Component]]:
+        """The linear layer in its module, the norm beside it."""
+        yield "patch_embedding/linear", self.proj
+        yield "layernorm_pre", self.norm
+
+
+@dataclass(frozen=True)
+class PixelShuffle(Component):
+    """Squares of patches side by side in one token, then two linear layers, each with a GELU behind it.
+
+    Attributes:
+        fc1, fc2: the two layers.
+        tokens: of an image, after it.
+    """
+
+    fc1: Linear
+    fc2: Linear
+    tokens: int
+
+    def children(self) -> Iterator[tuple[str, Component]]:
+        """Both, in their module."""
+        yield "mlp/fc1", self.fc1
+        yield "mlp/fc2", self.fc2

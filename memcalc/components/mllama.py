@@ -27,6 +27,11 @@ class CrossLayer(Component):
     post_attention_layernorm: RMSNorm
     mlp: GatedMLP
 
+    @property
+    def needs_images(self) -> bool:
+        """It is passed by without them."""
+        return True
+
     def own_weights(self) -> Iterator[Weight]:
         """``cross_attn_attn_gate``, ``cross_attn_mlp_gate``: a number each."""
         yield Weight("cross_attn_attn_gate", (Axis("1", 1),))

@@ -230,7 +230,7 @@ def _inputs_of(
     block: Block, settings: Settings, sight: tuple[Settings, Flow] | None, flow: Flow, beside: Flow | None
 ) -> tuple[Settings | None, Flow, Flow | None]:
     """How a block runs (None: not at all), its input, and what it joins to that."""
-    if not block.sees_images and block.role != "join":
+    if block.role not in ("tower", "tower_end", "join") and (sight is not None or not block.module.needs_images):
         return settings, flow, None
     if sight is None:
         return None, flow, None

@@ -109,6 +109,8 @@ def images_of(run: Run, model: ModelSpec, seq_len: int) -> tuple[int, list[str]]
         return 0, []
     if not run.images:
         return 0, ["images 0: the vision tower is held, and takes no gradient"]
+    if "the vision tower on images" in model.untraced:
+        raise InputError(f"the vision tower of {model.model_type} models is counted, not run: leave images out, or trace the model", where="images")
     size = vision.size(run.image_size, name=model.name)
     tokens = vision.text_tokens(size)
     if run.images * tokens > seq_len:

@@ -101,6 +101,11 @@ class Component:
         return ()
 
     @property
+    def needs_images(self) -> bool:
+        """The model's code passes it by where there are none."""
+        return False
+
+    @property
     def module_name(self) -> str:
         """The name this component has in the model's own code, where that is not the name of the field that holds it."""
         return ""

@@ -82,6 +82,11 @@ def refuse(run: Run, engine: str) -> None:
     Raises:
         InputError: a key whose effect is not known for this code or engine; leaving it out is the honest answer.
     """
+    if run.checkpoint_save is not None and (engine not in ("fsdp1", "fsdp2", "ddp") or run.sharding.pp > 1):
+        raise InputError(
+            f"what a full state dict takes under engine {engine}{' with stages' if run.sharding.pp > 1 else ''} is not known; fsdp1 and fsdp2 are",
+            where="checkpoint_save",
+        )
     if run.new_tokens and (run.task != "inference" or run.sharding.pp > 1):
         raise InputError("tokens are generated in task inference, without a pipeline; leave it out", where="new_tokens")
     if run.num_beams > 1 and run.task != "inference":

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from memcalc.engine import step
-from memcalc.engine.plan import make_plan
+from memcalc.engine.plan import Plan, make_plan
 from memcalc.engine.ranks import blocks_of, expert_kinds
 from memcalc.engine.resolve import SERVERS, resolve
 from memcalc.engine.result import Estimate, Instant, ModelFacts, RankEstimate, Term
@@ -110,6 +110,15 @@ def rank_estimate(job: Job, walked: Walked) -> RankEstimate:
     return RankEstimate(walked.rank, walked.num_ranks, instants, lambda: reservation(job, walked, peak), device_terms(job), walked.strategy.host())
 
 
+def saving(job: Job, plan: Plan, *, detailed: bool) -> Walk:
+    """The instant ``checkpoint_save``: a state dict of the whole model beside what is there between steps."""
+    walk, strategy = Walk(detailed=detailed), strategy_for(job)(job, plan)
+    strategy.resident(walk)
+    with walk.window("checkpoint_save"):
+        strategy.save(walk)
+    return walk
+
+
 def walk_rank(job: Job, *, detailed: bool = True) -> Walked:
     """The one kind of rank that there is without a pipeline, through its step."""
     strategy_class = strategy_for(job)
@@ -123,6 +132,7 @@ def walk_rank(job: Job, *, detailed: bool = True) -> Walked:
         walk.instants |= before.instants
         walk.reasons |= before.reasons
     strategy = strategy_class(job, plan)
+    saved = saving(job, plan, detailed=detailed) if job.run.checkpoint_save and job.run.task == "train" else None
     if job.run.task == "inference":
         step.infer(walk, plan, strategy)
         if job.run.new_tokens:
@@ -131,6 +141,9 @@ def walk_rank(job: Job, *, detailed: bool = True) -> Walked:
             generate(walk, job)
     else:
         step.train(walk, plan, strategy, accumulated=job.run.grad_accum > 1)
+    if saved is not None:
+        walk.instants |= saved.instants
+        walk.reasons |= saved.reasons
     return Walked({"pp": 0}, job.mesh.world, walk, plan, strategy)
 
 

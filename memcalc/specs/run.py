@@ -208,6 +208,9 @@ class Run(Spec):
     attention_dropout: Annotated[float, Field(ge=0, lt=1)] | None = Field(None, description="megatron: dropout on attention; by default the model's")
     loss: Loss = Field("cross_entropy", description="how the loss is computed")
     sharding: ShardingSpec = Field(ShardingSpec.model_construct(), description="how the job is spread over cards")
+    checkpoint_save: Literal["full"] | None = Field(
+        None, description="show the instant of a checkpoint, too: full, one state dict of the whole model on the card"
+    )
     initialize: bool = Field(False, description="show the instant in which the engine is constructed, too")
     trainable_layers: Count | None = Field(None, description="train the last so many layers and nothing else (freeze tuning)")
     lora: LoraSpec | None = Field(None, description="low-rank adapters on a frozen model")

@@ -16,6 +16,7 @@ from memcalc.engine.walk import Reason, Walk
 from memcalc.errors import InputError, ShardingError
 from memcalc.formulas.host import pinned_bytes
 from memcalc.specs.job import Job
+from memcalc.tape.span import maximum
 from memcalc.units import DTYPE_BYTES
 
 PINNED = "aten/src/ATen/core/CachingHostAllocator.h, allocate"
@@ -168,6 +169,19 @@ class Sharded(Strategy):
         why = Reason("num_params / ranks * width", {"ranks": self.ranks, "width": self.stored_width}, "sharded")
         walk.alloc(f"weights/{unit.path}", self.shard_bytes(unit), why)
         walk.free(f"weights/whole {unit.path}", whole_bytes(self, unit))
+
+    def save(self, walk: Walk) -> None:
+        """Unit by unit gathered as stored, and each of its tensors cloned into the state dict, which stays on the card unless offloaded.
+
+        Source: torch/distributed/fsdp/_state_dict_utils.py, _common_unshard_post_state_dict_hook; without ``offload_to_cpu``.
+        """
+        wholes = {id(unit): sum(s.num_params * self.stored(s) for s in unit.shards) for unit in self.all_units()}
+        total = sum(wholes[id(unit)] * unit.repeat for unit in self.all_units())
+        walk.alloc("checkpoint/full state dict", total, Reason("num_params * stored width", {}, "torch/distributed/fsdp/_state_dict_utils.py"))
+        largest: Any = 0
+        for whole in wholes.values():
+            largest = maximum(largest, whole)
+        walk.touch("checkpoint/gathered unit", largest, Reason("largest unit as stored", {}, "torch/distributed/fsdp/_unshard_param_utils.py"))
 
     def host(self) -> tuple[Term, ...]:
         """Offloaded: shards of weights and gradients, pinned so that copies overlap, and the optimizer states, which are not; else paged states."""

@@ -90,6 +90,10 @@ class Strategy:
         """What the engine's construction around a loaded model needs; torch's optimizers make their states in the first step."""
         whole_model(walk, self.job, self.plan)
 
+    # ------------------------------------------------------------------ between steps
+    def save(self, walk: Walk) -> None:
+        """What a full state dict of the model takes on the card; where a rank holds its weights whole it only refers to them."""
+
     # ------------------------------------------------------------------ outside the card
     def host(self) -> tuple[Term, ...]:
         """What this rank holds in the host's memory."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from memcalc.components.embedding import COPY, Original
 from memcalc.components.linear import Linear
 from memcalc.dataclass import dataclass
-from memcalc.specs.model import Component, Weight
+from memcalc.specs.model import Axis, Component, Cut, Weight
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,36 @@ class LoraLinear(Component):
     def module_name(self) -> str:
         """That of the layer it wraps."""
         return self.base_layer.name
+
+    @property
+    def name(self) -> str:
+        """That of the layer it wraps, in whose place programs ask for it; so for its axes, bias, cut and dtype."""
+        return self.base_layer.name
+
+    @property
+    def inputs(self) -> Axis:
+        """The wrapped layer's."""
+        return self.base_layer.inputs
+
+    @property
+    def outputs(self) -> Axis:
+        """The wrapped layer's."""
+        return self.base_layer.outputs
+
+    @property
+    def bias(self) -> bool:
+        """The wrapped layer's."""
+        return self.base_layer.bias
+
+    @property
+    def split(self) -> Cut | None:
+        """The wrapped layer's."""
+        return self.base_layer.split
+
+    @property
+    def dtype(self) -> str | None:
+        """The wrapped layer's."""
+        return self.base_layer.dtype
 
     def own_weights(self) -> Iterator[Weight]:
         """``lora_magnitude_vector`` (out,), of DoRA."""

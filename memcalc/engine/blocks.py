@@ -92,6 +92,8 @@ class _Recording:
         self.outside = {id(t.storage.record): name for name, t in ctx.shared.items() if t.storage is not None}
         self.inputs = [self.tape.input(x.shape, x.dtype, self.stream, requires_grad=x.requires_grad)]
         self.taken = self.inputs[0].storage.record if self.inputs[0].storage is not None else None
+        if isinstance(self.inputs[0].node, Leaf):
+            self.inputs[0].node.path = self.gradient
         self.leaves: list[tuple[Any, str]] = [(self.inputs[0].node, self.gradient)]
         self.y: Tensor | None = None
         self.takers = {name: t.node for name, t in ctx.shared.items() if isinstance(t.node, Leaf)}

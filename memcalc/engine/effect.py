@@ -82,6 +82,12 @@ def refuse(run: Run, engine: str) -> None:
     Raises:
         InputError: a key whose effect is not known for this code or engine; leaving it out is the honest answer.
     """
+    if run.code == "megatron" and engine in ("fsdp1", "fsdp2", "deepspeed"):
+        raise InputError(f"Megatron's modules shard themselves; engine {engine} around them is not known, use engine megatron", where="sharding.engine")
+    if run.task == "train" and run.dtype not in ("float32", "bfloat16", "float16", "float64"):
+        raise InputError(f"weights of {run.dtype} take no gradient; train in bfloat16, float16 or float32", where="dtype")
+    if run.autocast is not None and run.autocast not in ("bfloat16", "float16", "float32"):
+        raise InputError(f"torch.autocast has no {run.autocast}; bfloat16 and float16 are what it computes in", where="autocast")
     if run.checkpoint_save is not None and (engine not in ("fsdp1", "fsdp2", "ddp") or run.sharding.pp > 1):
         raise InputError(
             f"what a full state dict takes under engine {engine}{' with stages' if run.sharding.pp > 1 else ''} is not known; fsdp1 and fsdp2 are",

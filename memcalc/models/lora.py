@@ -50,7 +50,10 @@ def adapt(model: ModelSpec, lora: LoraSpec) -> ModelSpec:
     names = {m.name for block in model.blocks for _, m in linears(block.module)}
     names |= {block.path.rsplit("/", 1)[-1] for block in model.blocks if isinstance(block.module, Embedding)}
     wanted = targets(lora, names)
-    return replace(model, blocks=tuple(adapted(block, lora, wanted) for block in saved(model, lora)))
+    found = replace(model, blocks=tuple(adapted(block, lora, wanted) for block in saved(model, lora)))
+    if not any(is_adapter(path) for path, _, _ in found.weights()):
+        raise InputError(f"{lora.target_modules!r} matches no linear layer of {model.name}; names: {', '.join(sorted(names))}", where="lora.target_modules")
+    return found
 
 
 def adapted(block: Block, lora: LoraSpec, wanted: Callable[[str, str], bool]) -> Block:
@@ -102,7 +105,10 @@ def named(wanted: str | tuple[str, ...], names: set[str], *, where: str) -> Call
     if wanted == "all-linear":
         return lambda _name, _path: True
     if isinstance(wanted, str):
-        pattern = re.compile(wanted)
+        try:
+            pattern = re.compile(wanted)
+        except re.error as error:
+            raise InputError(f"{wanted!r} is no regular expression: {error}", where=where) from error
         return lambda _name, path: pattern.fullmatch(path) is not None
     for name in wanted:
         if name.rsplit(".", 1)[-1] not in names:

@@ -37,6 +37,8 @@ def resolve(run: Run) -> Job:
     from memcalc.models.read import read_model
 
     model = read_model(run.model)
+    if not any(block.role == "embedding" for block in model.blocks):
+        raise InputError(f"{model.model_type} models read no text: memcalc counts them (`memcalc models show`), and does not run them", where="model")
     settled = settle(with_precision(with_liger(run, model)), hidden_size=model.hidden_size)
     run, model, assumed = load_quantised(settled.run, model)
     if run.trainable_layers is not None:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from memcalc.errors import UnknownNameError
 from memcalc.models import families
 from memcalc.models.config import Config
+from memcalc.models.read import read_model
 
 LOADED = """
 import sys
@@ -18,6 +21,9 @@ from memcalc.models.families import family
 family("qwen2")
 print(*sorted(name for name in sys.modules if name.startswith("memcalc.models.families.") and "._" not in name))
 """
+
+PUBLISHED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[1] / "data" / "params.json").read_text())
+"""Facts of published config.json files with their exact counts: of the class of transformers that is named, or of the model's own code or card."""
 
 MODULES = [path for path in sorted(Path(families.__file__).parent.glob("*.py")) if not path.name.startswith("_")]
 
@@ -61,3 +67,12 @@ def test_a_stated_model_type_is_taken_as_it_is() -> None:
     data = {"model_type": "phi-msft", "architectures": ["LlamaForCausalLM"]}
     assert families.infer_model_type(data, where="config.json") == "phi-msft"
     assert Config(data, where="config.json").model_type == "phi-msft"
+
+
+@pytest.mark.accuracy
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_count_of_a_published_model_is_equal(name: str, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(PUBLISHED[name]["config"]))
+    spec = read_model(str(tmp_path))
+    assert spec.num_params == PUBLISHED[name]["params"]
+    assert sum(weight.num_params * repeat for _, weight, repeat in spec.weights()) == spec.num_params

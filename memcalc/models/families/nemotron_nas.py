@@ -29,6 +29,8 @@ def spec(config: Config) -> ModelSpec:
         ModelError: it says so of another number of layers, or what memcalc does not know.
     """
     hidden, heads, count, listed = config.int("hidden_size"), config.int("num_attention_heads"), config.int("num_hidden_layers"), config.get("block_configs")
+    if listed is None:
+        raise config.missing("block_configs", "each layer has its own")
     if not isinstance(listed, list) or len(listed) != count or not all(isinstance(item, dict) for item in listed):
         raise config.error(f"block_configs must hold an object for each of the {count} layers")
     head_dim = config.int("head_dim", default=text.whole_heads(config, hidden, heads))

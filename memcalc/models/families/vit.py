@@ -54,7 +54,7 @@ def spec(config: Config) -> ModelSpec:
         num_kv_heads=heads,
         head_dim=hidden.size // heads,
         vision=sizes,
-        untraced=("all of it: memcalc runs models that read text",),
+        untraced=("all of it: it reads no text",),
     )
 
 

@@ -84,10 +84,7 @@ def refuse(run: Run, engine: str) -> None:
     """
     if run.code == "megatron" and engine in ("fsdp1", "fsdp2", "deepspeed"):
         raise InputError(f"Megatron's modules shard themselves; engine {engine} around them is not known, use engine megatron", where="sharding.engine")
-    if run.task == "train" and run.dtype not in ("float32", "bfloat16", "float16", "float64"):
-        raise InputError(f"weights of {run.dtype} take no gradient; train in bfloat16, float16 or float32", where="dtype")
-    if run.autocast is not None and run.autocast not in ("bfloat16", "float16", "float32"):
-        raise InputError(f"torch.autocast has no {run.autocast}; bfloat16 and float16 are what it computes in", where="autocast")
+    _refuse_dtypes(run)
     if run.checkpoint_save is not None and (engine not in ("fsdp1", "fsdp2", "ddp") or run.sharding.pp > 1):
         raise InputError(
             f"what a full state dict takes under engine {engine}{' with stages' if run.sharding.pp > 1 else ''} is not known; fsdp1 and fsdp2 are",
@@ -138,3 +135,11 @@ def _refuse_megatron(run: Run, engine: str) -> None:
                 raise InputError("without use_precision_aware_optimizer it can only be fp32", where=f"sharding.{key}")
     if sharding.moe_pad_expert_input_to_capacity and sharding.capacity_factor is None:
         raise InputError("experts have no capacity to pad to; give capacity_factor", where="sharding.moe_pad_expert_input_to_capacity")
+
+
+def _refuse_dtypes(run: Run) -> None:
+    """Dtypes in which torch neither trains nor computes."""
+    if run.task == "train" and run.dtype not in ("float32", "bfloat16", "float16", "float64"):
+        raise InputError(f"weights of {run.dtype} take no gradient; train in bfloat16, float16 or float32", where="dtype")
+    if run.autocast is not None and run.autocast not in ("bfloat16", "float16", "float32"):
+        raise InputError(f"torch.autocast has no {run.autocast}; bfloat16 and float16 are what it computes in", where="autocast")

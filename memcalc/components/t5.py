@@ -36,6 +36,11 @@ class T5Embedding(Component):
     first: bool = False
     dropout: float = 0.0
 
+    @property
+    def returns(self) -> tuple[str, ...]:
+        """The encoder's output stands beside the logits in what the model returns."""
+        return ("encoder_hidden_states",)
+
     def own_weights(self) -> Iterator[Weight]:
         """``weight`` (vocab, width), in the encoder's."""
         if self.stack == "encoder":

@@ -132,7 +132,8 @@ def _depart(walk: Walk, plan: Plan, arrival: Arrival, left: set[str]) -> None:
 class _Stream:
     """Locals of the model's own forward: the embedding's output and the shared tensors nobody saves, until the last part before the head is through.
 
-    A second embedding begins another forward (an encoder's decoder), before which the locals of the first go.
+    A second embedding begins another forward (an encoder's decoder), before which the locals of the first go. What the model returns beside its
+    logits stays until its forward is through.
     A pipeline stage makes the shared tensors for itself, and holds the hidden states that it received until it has sent their gradient.
     """
 
@@ -143,6 +144,7 @@ class _Stream:
         self.left: set[str] = set()
         self.made: set[str] = set(plan.arrival.shared) if plan.arrival is not None else set()
         self.outer = any(getattr(part.block.module, "outer", False) for part in plan.parts)
+        self.returned = frozenset(name for part in plan.parts for name in getattr(part.block.module, "returns", ()))
         self.last = next((part for part in reversed(plan.parts) if part.block.role != "head"), None)
 
     def begin(self) -> None:
@@ -163,6 +165,7 @@ class _Stream:
 
     def end(self) -> None:
         self._drop_embeds()
+        self._drop_shared(self.returned & self.made)
         if self.plan.sends and self.drops_sent:
             self.walk.free(STREAM, num_bytes(self.plan.parts[-1].profile.out))
 
@@ -200,10 +203,12 @@ class _Stream:
     def _let_go(self, keeping: dict[str, Flow] | None = None) -> None:
         if not self.outer:
             self._drop_embeds()
-        for name in [name for name in self.made if name not in (keeping or {})]:
-            self.made.discard(name)
-            if name not in self.plan.kept and name not in self.left:
-                _drop(self.walk, self.plan, name)
+        self._drop_shared(self.made - self.returned - (keeping or {}).keys())
+
+    def _drop_shared(self, names: frozenset[str] | set[str]) -> None:
+        self.made -= names
+        for name in sorted(names - self.plan.kept - self.left):
+            _drop(self.walk, self.plan, name)
 
     def _drop_embeds(self) -> None:
         if self.embeds is not None:

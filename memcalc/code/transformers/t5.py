@@ -105,8 +105,8 @@ def attention(ctx: Context, m: T5Attention, x: Tensor) -> Tensor:
 
 
 def by_head(m: T5Attention, x: Tensor) -> Shape:
-    """The shape of a projection's output, heads apart."""
-    return (x.shape[0], Axis("num_heads", m.num_heads), x.shape[1], Axis("d_kv", m.head_dim))
+    """The shape of a projection's output, heads apart, as many as this rank has."""
+    return (x.shape[0], Axis("num_heads", x.shape[-1].size // m.head_dim), x.shape[1], Axis("d_kv", m.head_dim))
 
 
 def remembered(ctx: Context, m: T5Attention, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
@@ -124,7 +124,7 @@ def name_of(m: T5Attention) -> str:
 def position_bias(ctx: Context, m: T5Attention, query: Tensor, source: Tensor) -> Tensor:
     """The bias of all layers of a kind (1, heads, queries, keys), which the first one makes: rows of its table, or zeros."""
     name, square = name_of(m), (query.shape[1], Axis("keys", source.shape[1].size))
-    whole = (Axis("one", 1), Axis("num_heads", m.num_heads), *square)
+    whole = (Axis("one", 1), Axis("num_heads", m.num_heads // ctx.settings.tp), *square)
     if name in ctx.shared:
         bias = ctx.shared[name]
         if bias.requires_grad:

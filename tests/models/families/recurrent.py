@@ -1,4 +1,4 @@
-"""Random small configurations of recurrent families and of T5, as transformers would accept them."""
+"""Random small configurations of recurrent families and of those with two stacks, as transformers would accept them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,13 @@ FAMILIES = (
     "qwen3_5_moe_text",
     "t5",
     "mt5",
+    "bart",
+    "mbart",
+    "pegasus",
+    "marian",
 )
+
+TWO_STACKS = FAMILIES[-6:]
 
 ATTENTION_FREE = ("mamba", "falcon_mamba", "mamba2")
 
@@ -39,6 +45,8 @@ def configs(draw: st.DrawFn, model_type: str) -> dict[str, Any]:
     common = {"model_type": model_type, "vocab_size": draw(st.integers(2, 90)), "tie_word_embeddings": draw(st.booleans())}
     if model_type in ("t5", "mt5"):
         return common | t5(draw)
+    if model_type in TWO_STACKS:
+        return {**common, "tie_word_embeddings": True, "pad_token_id": 0} | bart(draw)
     hidden = draw(st.integers(1, 8)) * 8
     common |= {"hidden_size": hidden, "num_hidden_layers": draw(st.integers(1, 4)), "pad_token_id": 0}
     makers = {
@@ -220,4 +228,20 @@ def t5(draw: st.DrawFn) -> dict[str, Any]:
         "relative_attention_num_buckets": draw(st.integers(4, 40)),
         "feed_forward_proj": draw(st.sampled_from(("relu", "gated-gelu", "gated-silu"))),
         "dropout_rate": draw(st.sampled_from((0.0, 0.1))),
+    }
+
+
+def bart(draw: st.DrawFn) -> dict[str, Any]:
+    """Stacks of different depths and widths of networks."""
+    heads = draw(st.integers(1, 4))
+    return {
+        "d_model": heads * draw(st.integers(1, 3)) * 4,
+        "encoder_layers": draw(st.integers(1, 3)),
+        "decoder_layers": draw(st.integers(1, 3)),
+        "encoder_ffn_dim": draw(st.integers(1, 40)),
+        "decoder_ffn_dim": draw(st.integers(1, 40)),
+        "encoder_attention_heads": heads,
+        "decoder_attention_heads": heads,
+        "max_position_embeddings": 512,
+        "dropout": draw(st.sampled_from((0.0, 0.1))),
     }

@@ -19,7 +19,7 @@ from memcalc.specs.model import ModelSpec
 from memcalc.specs.run import Run
 from memcalc.tape.tensor import numel
 from memcalc.whatif.sweep import sweep
-from tests.models.families.recurrent import ATTENTION_FREE, EXPERTS, FAMILIES, configs
+from tests.models.families.recurrent import ATTENTION_FREE, EXPERTS, FAMILIES, TWO_STACKS, configs
 from tests.models.families.sizes import build
 
 each_family = pytest.mark.parametrize("model_type", FAMILIES)
@@ -71,7 +71,7 @@ def test_more_tokens_never_take_less(model_type: str, data: st.DataObject) -> No
     assert {name: (before[name], after[name]) for name in before if after[name] < before[name]} == {}
 
 
-@each_family
+@pytest.mark.parametrize("model_type", [name for name in FAMILIES if name not in TWO_STACKS[2:]])
 @given(data=st.data())
 @few
 def test_a_head_of_its_own_is_vocabulary_times_width(model_type: str, data: st.DataObject) -> None:
@@ -146,8 +146,8 @@ def test_transformers_counts_the_same(model_type: str, data: st.DataObject) -> N
     import torch
     import transformers
 
-    config = data.draw(configs(model_type)) | ({"tie_word_embeddings": True} if model_type in ("t5", "mt5") else {})
-    auto = transformers.AutoModelForSeq2SeqLM if model_type in ("t5", "mt5") else transformers.AutoModelForCausalLM
+    config = data.draw(configs(model_type)) | ({"tie_word_embeddings": True} if model_type in TWO_STACKS else {})
+    auto = transformers.AutoModelForSeq2SeqLM if model_type in TWO_STACKS else transformers.AutoModelForCausalLM
     with torch.device("meta"):
         model = auto.from_config(transformers.CONFIG_MAPPING[model_type].from_dict(dict(config)))
     model.tie_weights()

@@ -1,0 +1,122 @@
+"""BART's stacks and those of its relatives."""
+
+from __future__ import annotations
+
+from memcalc.code.context import Context, runs
+from memcalc.code.transformers.dropout import dropout
+from memcalc.code.transformers.mask import make_mask
+from memcalc.code.transformers.t5 import MASK, STATES
+from memcalc.components.bart import BartAttention, BartEmbedding, BartHead, BartLayer
+from memcalc.components.norm import LayerNorm
+from memcalc.specs.model import Axis
+from memcalc.tape import functional as F
+from memcalc.tape.functional import scan
+from memcalc.tape.functional.activations import apply_activation
+from memcalc.tape.tensor import Shape, Tensor
+
+
+@runs(BartEmbedding)
+def embed(ctx: Context, m: BartEmbedding, x: Tensor) -> Tensor:
+    """Token ids, or the encoder's output (batch, seq, hidden) → (batch, seq, hidden) (the beginnings of BartEncoder.forward and BartDecoder.forward).
+
+    The decoder's ids are the labels, shifted; in inference one of them. It has as many as the encoder.
+    """
+    table, places = ctx.parameter_at("shared/weight", m.table, has_gradient=True), ctx.parameter(m.position_table)
+    ids, length = x, ctx.seq
+    if m.stack == "decoder":
+        ctx.shared[STATES] = x
+        length = ctx.seq if ctx.settings.training else Axis("1", 1)
+        ids = ctx.tape.new((ctx.batch, length), "int64", "decoder_input_ids")
+    h = F.scale(F.embedding(ids, table, m.width, "rows of the table"), "inputs_embeds")
+    if m.stack == "decoder" and ctx.settings.attention == "eager" and ctx.settings.training:
+        make_mask(ctx, MASK, h.dtype)
+    rows = (length,) if m.stack == "decoder" or m.sinusoidal else (ctx.batch, length)
+    positions = F.embedding(ctx.tape.new(rows, "int64", "position_ids"), places, m.width, "embed_pos")
+    for name, local in (("inputs_embeds", h), ("embed_pos", positions)):
+        ctx.shared[f"{m.stack} {name}"] = Tensor(ctx.tape, local.shape, local.dtype, local.storage)  # the stack's forward has variables for them
+    ctx.holds_output = False
+    h = F.add(h, positions, "embeddings")
+    return dropout(ctx, h if m.norm is None else ctx.run(m.norm, h, "layernorm_embedding"), m.dropout)
+
+
+@runs(BartLayer)
+def layer(ctx: Context, m: BartLayer, x: Tensor) -> Tensor:
+    """x (batch, seq, hidden) → the same (BartEncoderLayer.forward, BartDecoderLayer.forward, and MBart's).
+
+    A variable holds the probabilities of eager attention until others take its place.
+    """
+    held = ctx.probabilities = []
+    h = attention_branch(ctx, m, (m.self_attn, m.self_attn_layer_norm), x, "self_attn")
+    if m.encoder_attn is not None and m.encoder_attn_layer_norm is not None:
+        ctx.probabilities = []
+        h = attention_branch(ctx, m, (m.encoder_attn, m.encoder_attn_layer_norm), h, "encoder_attn")
+    held, ctx.probabilities = ctx.probabilities, None
+    residual = h
+    if m.pre_norm:
+        h = ctx.run(m.final_layer_norm, h, "final_layer_norm")
+    h = dropout(ctx, apply_activation(ctx.run(m.fc1, h), m.activation), m.activation_dropout)
+    h = F.add(residual, dropout(ctx, ctx.run(m.fc2, h), m.dropout), "sum")
+    h = h if m.pre_norm else ctx.run(m.final_layer_norm, h, "final_layer_norm")
+    del held
+    return h
+
+
+def attention_branch(ctx: Context, m: BartLayer, parts: tuple[BartAttention, LayerNorm], x: Tensor, name: str) -> Tensor:
+    """Attention, its sum with x, and a norm before or after both."""
+    attn, norm = parts
+    h = ctx.run(norm, x, f"{name}_layer_norm") if m.pre_norm else x
+    h = F.add(x, dropout(ctx, ctx.run(attn, h, name), m.dropout), f"sum after {name}")
+    return h if m.pre_norm else ctx.run(norm, h, f"{name}_layer_norm")
+
+
+@runs(BartAttention)
+def attention(ctx: Context, m: BartAttention, x: Tensor) -> Tensor:
+    """x (batch, queries, hidden) → the same (BartAttention.forward)."""
+    source = ctx.shared[STATES] if m.kind == "cross" else x
+    query, key, value = ctx.run(m.q, x), ctx.run(m.k, source), ctx.run(m.v, source)
+    if ctx.settings.attention == "eager":
+        out = eager(ctx, m, F.split_heads(query, by_head(m, query)), F.split_heads(key, by_head(m, key)), F.split_heads(value, by_head(m, value)))
+    else:
+        heads = [F.view(t, by_head(m, t)) for t in (query, key, value)]
+        out = F.scaled_dot_product_attention(heads[0], *remembered(ctx, m, heads[1], heads[2]))
+    flat = F.view(out, query.shape)
+    del out
+    return ctx.run(m.o, flat)
+
+
+def by_head(m: BartAttention, x: Tensor) -> Shape:
+    """The shape of a projection's output, heads apart, as many as this rank has."""
+    return (x.shape[0], Axis("num_heads", x.shape[-1].size // m.head_dim), x.shape[1], Axis("head_dim", m.head_dim))
+
+
+def remembered(ctx: Context, m: BartAttention, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys and values, in inference those in the cache; the encoder's are not kept."""
+    return (key, value) if m.kind == "encoder" else (ctx.remember(key, "key"), ctx.remember(value, "value"))
+
+
+def eager(ctx: Context, m: BartAttention, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    """(batch, heads, queries, head_dim) of queries, keys and values → (batch, queries, heads, head_dim) (eager_attention_forward)."""
+    key, value = remembered(ctx, m, key, value)
+    single = isinstance(ctx.batch.size, int) and ctx.batch.size == 1
+    shape = (*query.shape[:3], Axis("keys", key.shape[2].size))
+    scores = F.scale(scan.contract(query, key, shape, "scores", copies="" if single else "xy"), "scaled scores")
+    if m.kind == "decoder" and ctx.settings.training:
+        scores = F.add(scores, ctx.shared[MASK], "masked scores")
+    scores = dropout(ctx, F.softmax(scores, name="probabilities"), m.dropout)
+    if ctx.probabilities is not None:
+        ctx.probabilities.append(scores)
+    out = scan.contract(scores, value, (*query.shape[:3], value.shape[3]), "attention output", copies="" if single else "yg")
+    return F.clone(out, "attention output in order")
+
+
+@runs(BartHead)
+def head(ctx: Context, m: BartHead, x: Tensor) -> Tensor:
+    """x (batch, seq, hidden) → loss, of logits in their own dtype (BartForConditionalGeneration.forward); autocast leaves the constants in fp32."""
+    name = "logits + final_logits_bias"
+    logits = ctx.run(m.proj, x)
+    logits = F.cast(logits, "float32", name) if ctx.settings.autocast else F.add_scalar(logits, name)
+    if not ctx.settings.training:
+        return logits
+    ctx.shared["logits"] = logits
+    labels = Tensor(ctx.tape, (ctx.batch, ctx.seq), "int64", None)  # the batch's own
+    return F.nll_loss(F.log_softmax(logits), labels)

@@ -172,8 +172,9 @@ def _phrase(component: Any) -> str:
 
 def _heads(component: Any) -> Iterator[str]:
     kv, dim = getattr(component, "num_kv_heads", None), getattr(component, "head_dim", None)
-    yield f"{component.num_heads} heads{f' of {dim}' if dim else ''}"
-    if kv is not None and kv != component.num_heads:
+    heads, dim = (getattr(size, "size", size) for size in (component.num_heads, dim))  # Mamba-2 has axes
+    yield f"{heads} heads{f' of {dim}' if dim else ''}"
+    if kv is not None and kv != heads:
         yield f"{kv} KV"
     if getattr(component, "window", None):
         yield f"window {component.window}"

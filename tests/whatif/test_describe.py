@@ -44,6 +44,19 @@ def test_layers_are_told_apart_by_their_make() -> None:
     assert "256 experts, 8 per token" in sparse.parts
 
 
+def test_heads_that_are_axes_are_told_as_numbers() -> None:
+    """Of Mamba-2's mixer."""
+    assert any("64 heads of 64" in kind.parts for kind in layer_kinds(read_model("nemotron-3-nano")) if "Mamba2" in kind.parts)
+    assert not any("Axis" in kind.parts for kind in layer_kinds(read_model("nemotron-3-nano")))
+
+
+def test_states_of_recurrent_layers_are_a_matter_of_sequences() -> None:
+    """Falcon-Mamba: in each of 64 layers, for each of 8192 channels, a state of 16 numbers in fp32 and the last four tokens in bf16."""
+    found = describe("falcon-mamba-7b")
+    assert found.cache_bytes_per_token is None
+    assert found.cache_bytes_per_sequence == 64 * 8192 * (16 * 4 + 4 * 2)
+
+
 @pytest.mark.parametrize(("name", "per_token"), [("llama-3.1-8b", 131072), ("llama-3.1-70b", 327680), ("deepseek-v3", 70272), ("llama-7b", 524288)])
 def test_bytes_of_cache_per_token_as_published(name: str, per_token: int) -> None:
     assert describe(name).cache_bytes_per_token == per_token

@@ -1,4 +1,4 @@
-"""Llama 4's tower: patches cut out by the model, a class token behind them, pixels shuffled into fewer, wider tokens."""
+"""Llama 4's tower: patches cut out by the model, a class token behind them."""
 
 from __future__ import annotations
 
@@ -35,22 +35,3 @@ class Llama4Patches(Component):
         """The linear layer in its module, the norm beside it."""
         yield "patch_embedding/linear", self.proj
         yield "layernorm_pre", self.norm
-
-
-@dataclass(frozen=True)
-class PixelShuffle(Component):
-    """Squares of patches side by side in one token, then two linear layers, each with a GELU behind it.
-
-    Attributes:
-        fc1, fc2: the two layers.
-        tokens: of an image, after it.
-    """
-
-    fc1: Linear
-    fc2: Linear
-    tokens: int
-
-    def children(self) -> Iterator[tuple[str, Component]]:
-        """Both, in their module."""
-        yield "mlp/fc1", self.fc1
-        yield "mlp/fc2", self.fc2

@@ -61,6 +61,7 @@ class ImageEmbedding(Component):
         norm_name: its module.
         embedding_name: the module that holds all but that norm.
         dropout: on what comes out.
+        picked: real images are picked out of padding first, and positions looked up for each of them (Idefics 3).
     """
 
     patches: PatchConv
@@ -72,6 +73,7 @@ class ImageEmbedding(Component):
     norm_name: str = "pre_layrnorm"
     embedding_name: str = "embeddings"
     dropout: float = 0.0
+    picked: bool = False
 
     def own_weights(self) -> Iterator[Weight]:
         """The class token (hidden,) and the table (positions, hidden)."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from memcalc.code.context import Context, runs
-from memcalc.components.llama4_vision import Llama4Patches, PixelShuffle
+from memcalc.components.llama4_vision import Llama4Patches
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
-from memcalc.tape.functional.activations import apply_activation
 from memcalc.tape.functional.image import class_and_patches
 from memcalc.tape.functional.matmul import under_autocast
 from memcalc.tape.tensor import Tensor
@@ -27,14 +26,3 @@ def patches(ctx: Context, m: Llama4Patches, pixels: Tensor) -> Tensor:
     half, parts = Axis("head_dim/2", m.head_dim // 2), Axis("real and imaginary", 2)
     ctx.shared["tower complex angles"] = Tensor(ctx.tape, (ctx.seq, half, parts), "float32", None)
     return x
-
-
-@runs(PixelShuffle)
-def pixel_shuffle(ctx: Context, m: PixelShuffle, x: Tensor) -> Tensor:
-    """x (images, patches + 1, hidden) → (images, tokens, width) (pixel_shuffle, Llama4VisionMLP2.forward)."""
-    x = F.narrow(x, (ctx.batch, Axis("patches", ctx.seq.size - 1), x.shape[-1]))
-    x = F.clone(x, "patches side by side")
-    x = F.clone(x, "patches in squares")
-    x = F.view(x, (ctx.batch, Axis("tokens", m.tokens), m.fc1.inputs))
-    x = apply_activation(ctx.run(m.fc1, x, "mlp/fc1"), "gelu")
-    return apply_activation(ctx.run(m.fc2, x, "mlp/fc2"), "gelu")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcalc.code.context import Context, program_for, runs
+from memcalc.code.context import TOWER, Context, program_for, runs
 from memcalc.code.transformers.dropout import dropout
 from memcalc.code.transformers.mask import make_mask, mask_name
 from memcalc.components.vision import AveragePool, Deepstack, ImageEmbedding, Join, PatchConv, Projector, Unseen
@@ -39,19 +39,28 @@ def image_embedding(ctx: Context, m: ImageEmbedding, pixels: Tensor) -> Tensor:
     """pixels (images, channels, height, width) → (images, patches, hidden) (ViTEmbeddings, CLIPVisionEmbeddings, SiglipVisionEmbeddings)."""
     weights = list(m.own_weights())
     with ctx.inside(m.embedding_name):
-        x = ctx.run(m.patches, cast_pixels(ctx, pixels))
+        x = ctx.run(m.patches, pick_images(ctx, pixels) if m.picked else cast_pixels(ctx, pixels))
         inner = [w._replace(name=w.name.removeprefix(f"{m.embedding_name}/")) for w in weights]
         if m.class_name:
             x = class_and_patches(ctx.parameter(inner[0]), x, (ctx.batch, ctx.seq, m.patches.hidden))
-        x = dropout(ctx, F.add(x, positions(ctx, inner[-1]), "embeddings"), m.dropout)
+        x = dropout(ctx, F.add(x, positions(ctx, inner[-1], each=m.picked), "embeddings"), m.dropout)
     return x if m.norm is None else ctx.run(m.norm, x, m.norm_name)
 
 
-def positions(ctx: Context, table: Weight) -> Tensor:
-    """All rows of the table, looked up or as they are."""
+def pick_images(ctx: Context, pixels: Tensor) -> Tensor:
+    """Images in the model's dtype, without those that are padding (Idefics3Model.get_image_features)."""
+    pixels = F.like(cast_pixels(ctx, pixels), "real images")
+    ctx.shared[f"{TOWER}pixel_attention_mask"] = ctx.tape.new((pixels.shape[0], *pixels.shape[2:]), "bool", "pixel_attention_mask")
+    return pixels
+
+
+def positions(ctx: Context, table: Weight, *, each: bool = False) -> Tensor:
+    """All rows of the table, looked up (with `each`, for each image) or as they are."""
     if not table.name.endswith("/weight"):
         return ctx.parameter(table)
     rows, width = table.shape[-2], table.shape[-1]
+    if each:
+        return F.embedding(ctx.tape.new((ctx.batch, ctx.seq), "int64", "position_ids"), ctx.parameter(table), width, "position_embeds")
     ids = Tensor(ctx.tape, (Axis("one", 1), rows), "int64", None)
     return F.embedding(ids, ctx.parameter(table), width, "position_embeds")
 
@@ -75,7 +84,9 @@ def projector(ctx: Context, m: Projector, x: Tensor) -> Tensor:
     if m.drop_class:
         x = F.narrow(x, (x.shape[0], Axis("patches", x.shape[1].size - 1), x.shape[2]))
         x = x if ctx.tape.autocast else F.clone(x, "features in order")
-    assert m.mlp is not None
+    if m.mlp is None:
+        assert m.linear is not None
+        return ctx.run(m.linear, x, m.name)
     return ctx.run(m.mlp.down, apply_activation(ctx.run(m.mlp.up, x), m.mlp.activation))
 
 

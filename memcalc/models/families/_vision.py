@@ -150,3 +150,18 @@ def width_of(spec: ModelSpec) -> Axis:
     table = next(block.module for block in spec.blocks if block.role == "embedding")
     assert isinstance(table, Embedding)
     return table.width
+
+
+def side(config: Config, key: str) -> int:
+    """Pixels either way of what may be given as two equal numbers.
+
+    Raises:
+        ModelError: they are not equal.
+    """
+    value = config.get(key)
+    if isinstance(value, list):
+        sides = config.ints(key, minimum=1)
+        if len(sides) != 2 or sides[0] != sides[1]:
+            raise config.error(f"vision_config.{key} is {list(sides)}; a square was expected")
+        return sides[0]
+    return config.int(key)

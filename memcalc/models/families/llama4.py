@@ -6,7 +6,8 @@ Source: transformers, models/llama4/modeling_llama4.py.
 from __future__ import annotations
 
 from memcalc.components import LayerNorm, Linear, Rotary
-from memcalc.components.llama4_vision import Llama4Patches, PixelShuffle
+from memcalc.components.llama4_vision import Llama4Patches
+from memcalc.components.shuffle import PixelShuffle
 from memcalc.components.vision import Join
 from memcalc.models.config import Config
 from memcalc.models.families import _vision as vision
@@ -28,7 +29,7 @@ def spec(config: Config) -> ModelSpec:
     into, out = Axis("projector_input_dim", part.int("projector_input_dim")), Axis("projector_output_dim", part.int("projector_output_dim"))
     pixels = Linear("linear", Axis("channels * patch_size²", channels * patch**2), hidden)
     front = Llama4Patches(pixels, sizes.patches(size), LayerNorm(hidden), hidden.size // heads)
-    adapter = PixelShuffle(Linear("fc1", intermediate, into), Linear("fc2", out, out), sizes.text_tokens(size))
+    adapter = PixelShuffle((Linear("mlp/fc1", intermediate, into), Linear("mlp/fc2", out, out)), ("gelu", "gelu"), sizes.text_tokens(size), drops="last")
     angles = Rotary(hidden.size // heads, "complex", name="tower")
     layer = vision.image_layer(hidden, intermediate, heads, out="o_proj", activation="gelu", rotary=angles, softmax="model")
     last = Linear("linear_1", Axis("vision_output_dim", part.int("vision_output_dim")), vision.width_of(text))

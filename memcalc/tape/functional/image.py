@@ -105,3 +105,11 @@ def average_pool(x: Tensor, shape: Shape, name: str = "averages") -> Tensor:
     out = x.tape.new(shape, x.dtype, name)
     x.tape.record(out, (x,), (x,), lambda wants, g, x: (like(x, f"gradient of {name}"),))
     return out
+
+
+def unfold(x: Tensor, shape: Shape, name: str) -> Tensor:
+    """``F.unfold`` with a stride of its kernel (im2col): a copy. Saves nothing; backward puts the gradient together again (col2im)."""
+    out = x.tape.new(shape, x.dtype, name)
+    whole, dtype = x.shape, x.dtype
+    x.tape.record(out, (x,), (), lambda wants, g: (g.tape.new(whole, dtype, f"gradient of {name}"),))
+    return out

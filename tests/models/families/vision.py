@@ -6,12 +6,15 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-FAMILIES = ("llava", "gemma3", "gemma4", "llama4", "mllama", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "glm4v")
+FAMILIES = (
+    *("llava", "gemma3", "gemma4", "llama4", "mllama", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "glm4v"),
+    *("paligemma", "idefics3", "smolvlm", "internvl", "mistral3"),
+)
 
 RUN = tuple(name for name in FAMILIES if name != "mllama")
 """Those whose towers run."""
 
-TIED = ("gemma3", "gemma4")
+TIED = ("gemma3", "gemma4", "paligemma")
 """Those whose head is the embedding's table in every file."""
 
 
@@ -214,6 +217,37 @@ def glm4v(draw: st.DrawFn, text: dict[str, Any]) -> dict[str, Any]:
     return {"text_config": text, "vision_config": vision, "image_token_id": 3}
 
 
+def paligemma(draw: st.DrawFn, text: dict[str, Any]) -> dict[str, Any]:
+    """SigLIP beside Gemma, a token for each patch."""
+    text = {"model_type": "gemma", "head_dim": 8, **text}
+    vision = clip(draw, "siglip_vision_model") | {"vision_use_head": False}
+    return {"text_config": text, "vision_config": vision, "projection_dim": text["hidden_size"], "image_token_index": 3, "tie_word_embeddings": True}
+
+
+def idefics3(draw: st.DrawFn, text: dict[str, Any]) -> dict[str, Any]:
+    """SigLIP's layers beside Llama, four patches for a token."""
+    return {"text_config": {"model_type": "llama", **text}, "vision_config": clip(draw, "idefics3_vision"), "scale_factor": 2, "image_token_id": 3}
+
+
+def smolvlm(draw: st.DrawFn, text: dict[str, Any]) -> dict[str, Any]:
+    """The same under another name."""
+    return {"text_config": {"model_type": "llama", **text}, "vision_config": clip(draw, "smolvlm_vision"), "scale_factor": 2, "image_token_id": 3}
+
+
+def internvl(draw: st.DrawFn, text: dict[str, Any]) -> dict[str, Any]:
+    """Scaled branches beside Qwen 2, four patches for a token."""
+    vision = clip(draw, "internvl_vision") | {"attention_bias": draw(st.booleans()), "use_qk_norm": draw(st.booleans())}
+    vision |= {"use_mean_pooling": draw(st.booleans()), "norm_type": draw(st.sampled_from(("layer_norm", "rms_norm")))}
+    text = {"model_type": "qwen2", "use_sliding_window": False, **text}
+    return {"text_config": text, "vision_config": vision, "image_token_id": 3, "downsample_ratio": 0.5}
+
+
+def mistral3(draw: st.DrawFn, text: dict[str, Any]) -> dict[str, Any]:
+    """Pixtral beside Mistral, four patches for a token."""
+    text = {"model_type": "mistral", "head_dim": 8, "sliding_window": None, **text}
+    return {"text_config": text, "vision_config": clip(draw, "pixtral"), "image_token_index": 3, "spatial_merge_size": 2, "vision_feature_layer": -1}
+
+
 MAKERS = {
     "llava": llava,
     "gemma3": gemma3,
@@ -224,4 +258,9 @@ MAKERS = {
     "qwen2_5_vl": qwen2_5_vl,
     "qwen3_vl": qwen3_vl,
     "glm4v": glm4v,
+    "paligemma": paligemma,
+    "idefics3": idefics3,
+    "smolvlm": smolvlm,
+    "internvl": internvl,
+    "mistral3": mistral3,
 }

@@ -257,7 +257,7 @@ class Unseen(Component):
 
     def weights(self, prefix: str = "") -> Iterator[tuple[str, Weight]]:
         """Those of the part, all without gradient, under its own path."""
-        yield from ((path, weight._replace(frozen=True)) for path, weight in self.module.weights(prefix))
+        yield from ((path, weight._replace(frozen=True, idle=True)) for path, weight in self.module.weights(prefix))
 
     def children(self) -> Iterator[tuple[str, Component]]:
         """Those of the part."""

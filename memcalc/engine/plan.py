@@ -35,6 +35,7 @@ class Shard:
         rows: size of the first axis, along which engines that cut each tensor cut it.
         held_width: bytes of one element as it is held, for a weight with a dtype of its own; 0: it is held as the others are.
         shape: sizes of this rank's part; none where it is a flat tensor.
+        idle: it would take a gradient and gets none, since nothing uses what it makes.
     """
 
     path: str
@@ -46,6 +47,12 @@ class Shard:
     rows: Any = 1
     held_width: int = 0
     shape: tuple[Any, ...] = ()
+    idle: bool = False
+
+    @property
+    def wants_gradient(self) -> bool:
+        """``requires_grad``: whether or not one comes."""
+        return self.trainable or self.idle
 
 
 @dataclass(frozen=True)
@@ -219,7 +226,7 @@ def make_plan(
             # Checkpointed layers need an input that takes a gradient: PEFT and Trainer call enable_input_require_grads.
             leaf = flow = replace(flow, requires_grad=True)
         kept |= made.keeps
-        parts.append(Part(block, made, shards_of(block, own or replace(settings, trainable=lambda path: False), layers)))
+        parts.append(Part(block, made, shards_of(block, own or settings, layers, runs=own is not None, flat=job.engine == "deepspeed")))
         anew.append(record)
     parts = with_sums(parts, anew)
     pixels, typed = (None, False) if sight is None or job.model.vision is None else (sight[1], job.model.vision.types)
@@ -237,17 +244,30 @@ def _inputs_of(
     return (settings, flow, beside) if block.role == "join" or beside is None else (sight[0], beside, None)
 
 
-def shards_of(block: Block, settings: Settings, layers: int = 1) -> tuple[Shard, ...]:
-    """The parameters of one repetition of a block, as this rank holds them, without packed ones; a repetition may be a unit of several layers."""
+def shards_of(block: Block, settings: Settings, layers: int = 1, *, runs: bool = True, flat: bool = False) -> tuple[Shard, ...]:
+    """The parameters of one repetition of a block, as this rank holds them, without packed ones; a repetition may be a unit of several layers.
+
+    Args:
+        block, settings: which, and how it runs.
+        layers: of such a unit.
+        runs: it is used at all; otherwise its parameters are idle.
+        flat: the engine puts gradients of all that want one into flat tensors, zeros where none came: then none is idle.
+    """
     takes: Callable[[str], bool] = settings.trainable or (lambda path: True)
     paths = [f"{block.path}/"] if layers == 1 else [f"{block.path}/{j}/" for j in range(layers)]
     apart = {path for prefix in paths for path in packed(block.module, prefix)}
-    return tuple(_shard(path, weight, settings, takes) for prefix in paths for path, weight in block.module.weights(prefix) if path not in apart)
+    found = []
+    for path, weight in (pair for prefix in paths for pair in block.module.weights(prefix)):
+        if path not in apart:
+            wants = takes(path) and (weight.idle or not weight.frozen)
+            trainable = wants and (flat or (runs and not weight.frozen))
+            found.append(_shard(path, weight, settings, trainable=trainable, idle=wants and not trainable))
+    return tuple(found)
 
 
-def _shard(path: str, weight: Weight, settings: Settings, takes: Callable[[str], bool]) -> Shard:
+def _shard(path: str, weight: Weight, settings: Settings, *, trainable: bool, idle: bool) -> Shard:
     held = DTYPE_BYTES[weight.dtype] if weight.dtype else 0
     width = DTYPE_BYTES[settings.dtype] if settings.casts_weights or not held else held
     shape = weight.local(settings.degrees)
     sizes = tuple(axis.size for axis in shape)
-    return Shard(path, numel(shape), 1, takes(path) and not weight.frozen, weight.is_expert, width, sizes[0] if sizes else 1, held, sizes)
+    return Shard(path, numel(shape), 1, trainable, weight.is_expert, width, sizes[0] if sizes else 1, held, sizes, idle)

@@ -39,6 +39,7 @@ class Weight(NamedTuple):
         cuts: pairs of a kind of cut and the index of the axis that it divides; none: replicated.
         dtype: held in this dtype whatever the model's is (routers in fp32); None: in the model's.
         frozen: no gradient ever reaches it (a constant kept as a parameter, a branch that runs under ``no_grad``).
+        idle: that is so although it would take one (``requires_grad``): it runs, and nothing uses what comes out.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Weight(NamedTuple):
     cuts: tuple[tuple[Cut, int], ...] = ()
     dtype: str | None = None
     frozen: bool = False
+    idle: bool = False
 
     @property
     def num_params(self) -> int:

@@ -118,8 +118,8 @@ class Flat(Sharded):
             walk.alloc(f"weights/{part.block.path} (scales)", rest * part.block.repeat, why)
 
     def has_adapters(self, unit: Unit) -> bool:
-        """Whether some but not all of its parameters take a gradient."""
-        return 0 < len(unit.trainable) < len(unit.shards)
+        """Whether some but not all of its parameters take a gradient, or would."""
+        return 0 < len(unit.flat_trainable) < len(unit.shards)
 
     def flat_gradient_bytes(self, shards: Iterable[Shard]) -> Any:
         """The flat gradients of some parameters as backward makes them."""
@@ -132,7 +132,7 @@ class Flat(Sharded):
 
     def gradient_bytes(self, unit: Unit) -> Any:
         """This rank's shard of a unit's flat gradients."""
-        return self.gradient_shard_bytes(unit.trainable)
+        return self.gradient_shard_bytes(unit.flat_trainable)
 
     def gradient_shard_bytes(self, shards: Iterable[Shard]) -> Any:
         """This rank's shard of the flat gradients of some parameters."""
@@ -148,8 +148,8 @@ class Flat(Sharded):
 
     def _in_shard(self, unit: Unit) -> tuple[Shard, ...]:
         found = []
-        for trainable in (True, False):
-            members = [s for s in unit.shards if s.trainable == trainable]
+        graded = unit.flat_trainable
+        for members in (graded, [s for s in unit.shards if s not in graded]):
             end = sum(numel // self.ranks for numel, _ in self.flat(members))
             starts = fsdp.flat_offsets([s.num_params for s in members], width=self.plan.width)
             for s, start in zip(members, starts, strict=True):

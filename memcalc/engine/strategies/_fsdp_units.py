@@ -30,10 +30,15 @@ class Unit:
         """Those that take a gradient."""
         return [s for s in self.shards if s.trainable]
 
+    @property
+    def flat_trainable(self) -> list[Shard]:
+        """Those whose gradients lie in a flat one: with any that takes one lie all that want one."""
+        return [s for s in self.shards if s.wants_gradient] if self.trainable else []
+
 
 def is_layer(part: Part) -> bool:
     """Whether each repetition of a block is a unit of its own."""
-    return bool(part.shards) and (part.block.role == "layer" or part.block.repeat > 1)
+    return bool(part.shards) and (part.block.role in ("layer", "tower") or part.block.repeat > 1)
 
 
 def unit_of(members: Sequence[Part]) -> Unit:

@@ -36,7 +36,7 @@ class Engine(Marked):
 
     def buckets(self, walk: Walk) -> None:
         """All gradients once more, for good."""
-        trainable = [s for s in self.plan.shards() if s.trainable]
+        trainable = [s for s in self.plan.shards() if s.wants_gradient]
         buckets = sum(ddp_bucket_bytes(s.num_params * s.copies, width=s.width, replicas=self.replicas) for s in trainable)
         if not isinstance(buckets, int) or buckets:
             why = Reason(

@@ -76,7 +76,7 @@ class Engine(Flat):
         self._drop_last_gradients(walk)
         for unit in self.all_units():
             why = Reason("flat_numel * width", {"width": self.plan.width}, f"{RUNTIME}, _post_backward_hook without a reduction")
-            walk.alloc(f"gradients/whole {unit.path}", self.flat_gradient_bytes(unit.trainable) * unit.repeat, why)
+            walk.alloc(f"gradients/whole {unit.path}", self.flat_gradient_bytes(unit.flat_trainable) * unit.repeat, why)
             if self.stays_gathered:
                 walk.alloc(f"weights/gathered {unit.path}", self.gathered_bytes(unit) * unit.repeat)
 
@@ -207,11 +207,11 @@ class Engine(Flat):
         return numel(flow.shape) * DTYPE_BYTES[flow.dtype]
 
     def _finish(self, walk: Walk, unit: Unit, following: Unit | None) -> None:
-        self._flatten(walk, unit, unit.trainable)
+        self._flatten(walk, unit, unit.flat_trainable)
         self.free(walk, unit)
         if self.prefetch == "BACKWARD_POST":
             self._gather_ahead(walk, following)
-        self._reduce(walk, unit, unit.trainable)
+        self._reduce(walk, unit, unit.flat_trainable)
 
     def _finish_waiting(self, walk: Walk) -> None:
         if self.waiting is not None:

@@ -37,3 +37,14 @@ def test_accumulation_into_views_allocates_nothing() -> None:
     one = allocated(engine="ddp", dp=8, gradient_as_bucket_view=True)
     more = allocated(engine="ddp", dp=8, gradient_as_bucket_view=True, grad_accum=4)
     assert more == one
+
+
+@pytest.mark.parametrize("images", [0, 1])
+def test_weights_that_nothing_uses_have_buckets_and_no_states(images: int) -> None:
+    """CLIP's last layer, which LLaVA does not read, would take a gradient and gets none; so would the whole tower without images."""
+    keys: dict[str, Any] = {"seq_len": 1024, "images": images}
+    alone, among = (estimate(read_run("llava-1.5-7b", **keys, **engine)) for engine in ({}, {"engine": "ddp", "dp": 2}))
+    starts = [answer.most_loaded.instants[0].allocated_bytes for answer in (alone, among)]
+    assert starts[1] - starts[0] == 2 * alone.model.total_params
+    assert 0 <= starts[0] - 2 * alone.model.total_params - 4 * alone.model.trainable_params < 10**6
+    assert alone.model.total_params - alone.model.trainable_params == (12_598_272 if images else 324_487_168)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from memcalc.code.context import Context, Settings
-from memcalc.engine.flow import BESIDE, BESIDE_GRADIENT, STREAM, STREAM_GRADIENT, Flow, Profile
+from memcalc.engine.flow import BESIDE, BESIDE_GRADIENT, LOSS_GRADIENT, STREAM, STREAM_GRADIENT, Flow, Profile
 from memcalc.specs.model import Block
 from memcalc.tape.graph import saved_above
 from memcalc.tape.span import Span, split, sum_up
@@ -169,7 +169,7 @@ class _Recording:
     def backward(self, went: _Forward, held: list[Tensor], alone: frozenset[str]) -> tuple[list[Event], list[Event]]:
         """The events of the backward pass, with those of the forward that is run again, and what stays until that of the whole model is over."""
         ctx, tape, events = self.ctx, self.tape, self.events
-        grad: list[Tensor | None] = [tape.input(went.out.shape, went.out.dtype, self.gradient)]
+        grad: list[Tensor | None] = [tape.input(went.out.shape, went.out.dtype, LOSS_GRADIENT if self.block.role == "head" else self.gradient)]
         edge = went.edge
         sent: dict[str, list[Tensor | None]] = {
             name: [tape.input(t.shape, t.dtype, f"activations/gradient of {name}")] for name, t in went.made.items() if t.requires_grad and name not in alone

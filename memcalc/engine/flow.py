@@ -12,6 +12,7 @@ from memcalc.tape.tensor import Record, Shape
 
 STREAM = "activations/hidden_states"
 STREAM_GRADIENT = "activations/gradient of hidden_states"
+LOSS_GRADIENT = "activations/gradient of loss"
 BESIDE = "activations/image hidden_states"
 BESIDE_GRADIENT = "activations/gradient of image hidden_states"
 PIXELS = "batch/pixel_values"

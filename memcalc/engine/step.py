@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from memcalc.code.context import TOWER
-from memcalc.engine.flow import PIXELS, STREAM, STREAM_GRADIENT, Flow
+from memcalc.engine.flow import LOSS_GRADIENT, PIXELS, STREAM, STREAM_GRADIENT, Flow
 from memcalc.engine.plan import Arrival, Part, Plan
 from memcalc.engine.strategies import Strategy
 from memcalc.engine.walk import Reason, Walk
@@ -102,6 +102,8 @@ def backward(walk: Walk, plan: Plan, strategy: Strategy) -> None:
     """All blocks back."""
     if plan.sends:
         walk.alloc(STREAM_GRADIENT, num_bytes(plan.parts[-1].profile.out), Reason("gradient of the hidden states, from the next pipeline stage"))
+    elif plan.parts[-1].block.role == "head" and plan.parts[-1].profile.out.requires_grad:
+        walk.alloc(LOSS_GRADIENT, num_bytes(plan.parts[-1].profile.out), Reason("a one for the loss", {}, "torch/autograd/__init__.py, _make_grads"))
     strategy.begin_backward(walk)
     left = set(plan.kept)
     for k, part in reversed(list(enumerate(plan.parts))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import groupby
 from typing import Any
 
 from memcalc.engine import step
@@ -18,6 +19,9 @@ NUM_STEPS = 3
 LATE = "optimizer/"
 """States that torch's optimizers make in their first step."""
 
+Placed = tuple[int, int, Block]
+"""A storage in its place: bytes, its number in the order of coming, and the block."""
+
 
 class Replay(Walk):
     """A walk that also places each storage.
@@ -32,7 +36,8 @@ class Replay(Walk):
         super().__init__(detailed=True)
         self.allocator, self.pieces = allocator, pieces
         self.waiting: list[tuple[str, int]] | None = [] if lazy_states else None
-        self._placed: dict[str, list[tuple[int, Block]]] = {}
+        self._placed: dict[str, list[Placed]] = {}
+        self._num_placed = 0
 
     # ------------------------------------------------------------------ changes
     def alloc(self, path: str, num_bytes: Any, reason: Reason | None = None) -> None:
@@ -62,13 +67,17 @@ class Replay(Walk):
             self.allocator.free(block)
 
     def apply(self, span: Span) -> None:
-        """Every event of the stretch in turn."""
+        """Every event of the stretch in turn; of those that go together, the oldest first: which does is up to the version of Python."""
         super().apply(span)
-        for sign, record in span.events:
-            if sign > 0:
-                self._place(record.path, record.num_bytes)
-            elif sign < 0:
-                self._lift(record.path, record.num_bytes)
+        for frees, events in groupby(span.events, lambda event: event[0] < 0):
+            if frees:
+                gone = (self._placed_last(record.path, record.num_bytes) for _, record in events)
+                for _, _, block in sorted((placed for placed in gone if placed), key=lambda placed: placed[1]):
+                    self.allocator.free(block)
+            else:
+                for sign, record in events:
+                    if sign > 0:
+                        self._place(record.path, record.num_bytes)
 
     def repeat(self, times: int, body: Callable[[int], None]) -> None:
         """Every turn: where a tensor stands depends on all that came before."""
@@ -94,15 +103,21 @@ class Replay(Walk):
 
     def _place(self, path: str, num_bytes: int) -> None:
         if num_bytes > 0:
-            self._placed.setdefault(path, []).append((num_bytes, self.allocator.malloc(num_bytes)))
+            self._num_placed += 1
+            self._placed.setdefault(path, []).append((num_bytes, self._num_placed, self.allocator.malloc(num_bytes)))
 
     def _lift(self, path: str, num_bytes: int) -> None:
-        """The last block of that size under the path; the last of all when none has it."""
+        placed = self._placed_last(path, num_bytes)
+        if placed:
+            self.allocator.free(placed[2])
+
+    def _placed_last(self, path: str, num_bytes: int) -> Placed | None:
+        """Takes out the last block of that size under the path; the last of all when none has it."""
         placed = self._placed.get(path)
         if not placed or num_bytes <= 0:
-            return
+            return None
         at = next((i for i in range(len(placed) - 1, -1, -1) if placed[i][0] == num_bytes), len(placed) - 1)
-        self.allocator.free(placed.pop(at)[1])
+        return placed.pop(at)
 
 
 def play(

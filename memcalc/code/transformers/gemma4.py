@@ -93,7 +93,8 @@ def route(ctx: Context, m: Gemma4Router, x: Tensor) -> tuple[Tensor, Tensor, Ten
     with ctx.inside("router"):
         x = ctx.run(m.norm, ctx.entered(x), "norm")
         x = F.scale(F.mul(x, ctx.parameter(scale), "scaled by channel"), "scaled input")
-        scores = F.softmax(ctx.run(m.proj, x), "float32", "router probabilities")
+        logits = ctx.run(m.proj, x)
+        scores = F.softmax(logits, "float32", "router probabilities")
         weights, indices = routing.topk(scores, Axis("top_k", m.top_k))
         weights = routing.div(weights, routing.sum_over(weights, 1, "sum of chosen scores", keep=True), in_place=True)
         each = routing.pick(ctx.parameter(per_expert), indices, weights.shape, "scale of each expert")

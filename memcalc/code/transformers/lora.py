@@ -24,7 +24,8 @@ def lora_linear(ctx: Context, m: LoraLinear, x: Tensor) -> Tensor:
     if isinstance(m.base_layer, QuantizedLinear):
         return quantized(ctx, m, m.base_layer, x)
     result = ctx.run(m.base_layer, x, "base_layer")
-    update = updated(ctx, m, F.cast(x, ctx.computes_in(m.lora_A.dtype), "input in the adapter's dtype"))
+    x = F.cast(x, ctx.computes_in(m.lora_A.dtype), "input in the adapter's dtype")
+    update = updated(ctx, m, x)
     out_dtype = result.dtype
     result = F.add(result, update, "with update")
     del update
@@ -33,8 +34,7 @@ def lora_linear(ctx: Context, m: LoraLinear, x: Tensor) -> Tensor:
 
 def updated(ctx: Context, m: LoraLinear, x: Tensor) -> Tensor:
     """``B(A(dropout(x)))``, scaled."""
-    x = dropout(ctx, x, m.dropout)
-    return F.scale(ctx.run(m.lora_B, ctx.run(m.lora_A, x)), "update")
+    return F.scale(ctx.run(m.lora_B, ctx.run(m.lora_A, dropout(ctx, x, m.dropout))), "update")
 
 
 def quantized(ctx: Context, m: LoraLinear, base: QuantizedLinear, x: Tensor) -> Tensor:
@@ -47,7 +47,8 @@ def quantized(ctx: Context, m: LoraLinear, base: QuantizedLinear, x: Tensor) -> 
         result = F.clone(result, "defensive copy")
     if ctx.tape.autocast is not None:
         return F.add(result, updated(ctx, m, x), "output")
-    update = updated(ctx, m, F.cast(x, ctx.computes_in(m.lora_A.dtype), "input in the adapter's dtype"))
+    x = F.cast(x, ctx.computes_in(m.lora_A.dtype), "input in the adapter's dtype")
+    update = updated(ctx, m, x)
     return F.add(result, F.cast(update, result.dtype, "update cast"), "output")
 
 
@@ -77,7 +78,7 @@ def with_magnitudes(ctx: Context, m: LoraLinear, x: Tensor) -> Tensor:
     del total
     magnitude = quotient(ctx.parameter(next(m.own_weights())), norm)
     update = ctx.run(m.lora_B, ctx.run(m.lora_A, x))
-    again = F.linear(x, weight, None, base.outputs, "base layer once more") if m.dropout and ctx.settings.training else result
+    again = F.linear(x, weight, None, base.outputs, "base layer once more") if m.dropout and ctx.settings.records else result
     change = F.mul(again, F.add_scalar(magnitude, "magnitude - 1"), "base times change")
     times = F.mul(update, magnitude, "update times magnitude")
     times = F.scale(times, "scaled update")

@@ -81,7 +81,8 @@ class Settings:
         seq: tokens of each.
         dtype: of the weights.
         autocast: compute dtype of ``torch.autocast``, or None.
-        training: forward for a backward; otherwise inference with a cache.
+        training: forward to a loss, for a backward; otherwise inference with a cache.
+        evaluating: to a loss, and no backward follows: nothing is recorded, and there is no dropout.
         loss: cross_entropy, chunked, fused_linear or in_place.
         degrees: into how many parts each kind of cut divides a weight.
         tp: tensor-parallel degree (int or array), with `sp` for sequence parallelism beside it.
@@ -101,6 +102,7 @@ class Settings:
         cached: in inference, keys and values are remembered; a vision tower's are not.
         liger: norms, rotary positions and gates are Liger's kernels.
         padded: the batch has a mask of its own, so that none can be left out.
+        tied: the path of the head's weight, and that of the table that it is, under which its gradient is filed; None: it is its own.
         casts_weights: every weight is computed with in `dtype`, whatever it is held in (FSDP's mixed-precision policies).
     """
 
@@ -130,9 +132,16 @@ class Settings:
     images: Any = 0
     late_masks: bool = False
     cached: bool = True
+    tied: tuple[str, str] | None = None
     casts_weights: bool = False
     liger: bool = False
     padded: bool = False
+    evaluating: bool = False
+
+    @property
+    def records(self) -> bool:
+        """A backward follows."""
+        return self.training and not self.evaluating
 
 
 class Shared(dict[str, Tensor]):
@@ -290,12 +299,12 @@ class Context:
 
     def parameter(self, weight: Weight, *, has_gradient: bool = False) -> Tensor:
         """A weight of the component that runs, as this rank holds it."""
-        return self.parameter_at("/".join((*self._modules, weight.name)), weight, has_gradient=has_gradient)
+        return self.parameter_at(self.weight_path(weight), weight, has_gradient=has_gradient)
 
     def parameter_at(self, path: str, weight: Weight, *, has_gradient: bool = False) -> Tensor:
         """A weight that another component holds, by its path."""
         takes = self.settings.trainable
-        trainable = self.settings.training and not weight.frozen and (takes is None or takes(path))
+        trainable = self.settings.records and not weight.frozen and (takes is None or takes(path))
         dtype = self.computes_in(weight.dtype)
         return self.tape.parameter(path, weight.local(self.settings.degrees), dtype, trainable=trainable, has_gradient=has_gradient)
 
@@ -305,4 +314,5 @@ class Context:
 
     def weight_path(self, weight: Weight) -> str:
         """The path that `parameter` gives it."""
-        return "/".join((*self._modules, weight.name))
+        path, tied = "/".join((*self._modules, weight.name)), self.settings.tied
+        return path if tied is None or path != tied[0] else tied[1]

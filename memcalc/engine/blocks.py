@@ -50,7 +50,7 @@ def profile(
         marks=settings.marks != "none",
         keeps_inputs=settings.keeps_linear_inputs,
     )
-    recording = _Recording(Context(tape, settings), block, x, shared, again=recompute and settings.training, layers=layers)
+    recording = _Recording(Context(tape, settings), block, x, shared, again=recompute and settings.records, layers=layers)
     recording.take(beside, graded)
     return recording.run(in_batch=in_batch, alone=alone)
 
@@ -121,7 +121,7 @@ class _Recording:
         self.release()
         profile.release = sum_up(events[begin:])
         profile.keeps = self.kept()
-        if (went.passed and not any(flow.requires_grad for flow in went.made.values())) or not (ctx.settings.training and went.out.requires_grad):
+        if (went.passed and not any(flow.requires_grad for flow in went.made.values())) or not (ctx.settings.records and went.out.requires_grad):
             return profile
         happened, end = self.backward(went, held, alone)
         profile.backward, profile.end = sum_up(happened), sum_up(end)
@@ -132,7 +132,7 @@ class _Recording:
     def forward(self) -> _Forward:
         """The block on its input."""
         ctx, tape = self.ctx, self.tape
-        with tape.enable_grad() if ctx.settings.training and not self.again else tape.no_grad():
+        with tape.enable_grad() if ctx.settings.records and not self.again else tape.no_grad():
             y = self.y = self.once()
         if not self.again:
             self.inputs.clear()

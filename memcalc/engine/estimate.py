@@ -107,7 +107,16 @@ def rank_estimate(job: Job, walked: Walked) -> RankEstimate:
         for name, shot in walk.instants.items()
     )
     peak = max(instant.allocated_bytes for instant in instants)
-    return RankEstimate(walked.rank, walked.num_ranks, instants, lambda: reservation(job, walked, peak), device_terms(job), walked.strategy.host())
+    host = walked.strategy.host() + _evaluation_on_host(job)
+    return RankEstimate(walked.rank, walked.num_ranks, instants, lambda: reservation(job, walked, peak), device_terms(job), host)
+
+
+def _evaluation_on_host(job: Job) -> tuple[Term, ...]:
+    if job.run.evaluation is None:
+        return ()
+    from memcalc.engine.evaluation import host_terms
+
+    return host_terms(job)
 
 
 def saving(job: Job, plan: Plan, *, detailed: bool) -> Walk:
@@ -144,6 +153,13 @@ def walk_rank(job: Job, *, detailed: bool = True) -> Walked:
     if saved is not None:
         walk.instants |= saved.instants
         walk.reasons |= saved.reasons
+    if job.run.evaluation is not None:
+        from memcalc.engine.evaluation import evaluate
+
+        evaluated = evaluate(job, job.run.evaluation, detailed=detailed)
+        walk.instants |= evaluated.instants
+        walk.reasons |= evaluated.reasons
+        walk.records |= evaluated.records
     return Walked({"pp": 0}, job.mesh.world, walk, plan, strategy)
 
 

@@ -13,7 +13,7 @@ from memcalc.dataclass import dataclass
 from memcalc.engine.blocks import profile
 from memcalc.engine.flow import Flow, Profile, unused
 from memcalc.engine.recompute import Unit, units_of
-from memcalc.engine.settings import sight_of
+from memcalc.engine.settings import sight_of, tied_paths
 from memcalc.engine.sums import with_sums
 from memcalc.specs.job import Job
 from memcalc.specs.model import Axis, Block, Weight
@@ -184,6 +184,7 @@ def make_plan(
         flow, shared = arrival.hidden, arrival.shared
     kept: set[str] = set()
     leaf: Flow | None = None
+    settings = replace(settings, tied=tied_paths(blocks))
     sight = sight_of(job, settings)
     beside = sight[1] if sight is not None else None
     if sight is not None and any(block.role == "join" and getattr(block.module, "masks", False) for block in blocks):
@@ -222,7 +223,7 @@ def make_plan(
         else:
             flow = made.out
         shared = shared | made.shared
-        if block.role == "embedding" and job.run.recompute == "full" and settings.training and not flow.requires_grad:
+        if block.role == "embedding" and job.run.recompute == "full" and settings.records and not flow.requires_grad:
             # Checkpointed layers need an input that takes a gradient: PEFT and Trainer call enable_input_require_grads.
             leaf = flow = replace(flow, requires_grad=True)
         kept |= made.keeps

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from memcalc.engine.deepspeed_run import settle
@@ -80,12 +81,28 @@ def resolve(run: Run) -> Job:
         foreach=optimizer.has_foreach and steps_all_at_once(run, engine),
         assumptions=tuple(assumptions),
         notes=tuple(notes),
-        ignored=settled.ignored + ignored_knobs(run, engine, mesh) + ignored_by_optimizer(run) + ignored_by_training(run),
+        ignored=once((*settled.ignored, *ignored_by_training(run), *ignored_knobs(run, engine, mesh), *ignored_by_optimizer(run))),
         deepspeed=settled.deepspeed,
         image_size=image_size,
     )
     check_optimizer(job, optimizer)
+    if run.evaluation is not None:
+        from memcalc.engine.evaluation import refuse_evaluation
+
+        refuse_evaluation(job)
     return job
+
+
+def once(ignored: Iterable[str]) -> tuple[str, ...]:
+    """Keys that are ignored, each with its first reason.
+
+    >>> once(["momentum: nothing is trained", "momentum: adamw_torch has no such knob"])
+    ('momentum: nothing is trained',)
+    """
+    found: dict[str, str] = {}
+    for line in ignored:
+        found.setdefault(line.partition(":")[0], line)
+    return tuple(found.values())
 
 
 def steps_all_at_once(run: Run, engine: str) -> bool:

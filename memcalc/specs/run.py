@@ -14,12 +14,16 @@ from memcalc.units import dtype_name
 MAX_COUNT = 2**40
 """No size that a run asks for is larger: beyond it products of sizes leave 64-bit integers."""
 
+MAX_CARDS = 2**20
+"""No job has more; the largest that are known of have a fifth of it."""
+
 
 def _dtype(value: Any) -> Any:
     return dtype_name(value) if isinstance(value, str) else value
 
 
 Count = Annotated[int, Field(ge=1, le=MAX_COUNT, strict=True)]
+Cards = Annotated[int, Field(ge=1, le=MAX_CARDS, strict=True)]
 IS_DTYPE = BeforeValidator(_dtype)
 Dtype = Annotated[str, IS_DTYPE]
 PATH: dict[str, Any] = {"path": True}
@@ -56,15 +60,15 @@ class ShardingSpec(Spec):
 
     engine: Engine | None = Field(None, description="who shards: ddp, deepspeed, fsdp1, fsdp2 or megatron; by default what the other keys imply")
     zero: Annotated[int, Field(ge=0, le=3, strict=True)] | None = Field(None, description="ZeRO stage: 1 optimizer states, 2 and gradients, 3 and weights")
-    dp: Count | None = Field(None, description="data-parallel ranks")
-    tp: Count = Field(1, description="tensor-parallel ranks")
+    dp: Cards | None = Field(None, description="data-parallel ranks")
+    tp: Cards = Field(1, description="tensor-parallel ranks")
     sp: bool = Field(False, description="sequence parallelism beside tp: norms and residuals split along the sequence")
-    pp: Count = Field(1, description="pipeline stages")
-    vpp: Count = Field(1, description="virtual stages (model chunks) on each pipeline rank")
-    cp: Count = Field(1, description="context-parallel ranks: the sequence is split everywhere")
-    ep: Count = Field(1, description="expert-parallel ranks")
-    etp: Count | None = Field(None, description="tensor-parallel ranks inside an expert (megatron; by default tp)")
-    dp_replicate: Count = Field(1, description="replicas of the sharded group (HSDP)")
+    pp: Cards = Field(1, description="pipeline stages")
+    vpp: Cards = Field(1, description="virtual stages (model chunks) on each pipeline rank")
+    cp: Cards = Field(1, description="context-parallel ranks: the sequence is split everywhere")
+    ep: Cards = Field(1, description="expert-parallel ranks")
+    etp: Cards | None = Field(None, description="tensor-parallel ranks inside an expert (megatron; by default tp)")
+    dp_replicate: Cards = Field(1, description="replicas of the sharded group (HSDP)")
     reshard_after_forward: bool = Field(True, description="fsdp2: free gathered weights after forward")
     reduce_dtype: Dtype | None = Field(None, description="dtype in which gradients are reduced")
     deepspeed: dict[str, Any] | str | None = Field(None, description="a DeepSpeed configuration, inline or a path; it says the stage", json_schema_extra=PATH)
@@ -133,12 +137,21 @@ class OffloadSpec(Spec):
     activations: Literal["cpu"] | None = Field(None, description="where saved activations wait for backward")
 
 
+class EvaluationSpec(Spec):
+    """An evaluation between two steps of training (the Trainer's names)."""
+
+    micro_batch: Count | None = Field(None, description="sequences per card and forward pass; by default as many as are trained on")
+    prediction_loss_only: bool = Field(True, description="keep the loss alone; false: logits of all samples, for metrics")
+    samples: Count | None = Field(None, description="sequences that are evaluated in all, where their logits are kept")
+    accumulation_steps: Count | None = Field(None, description="forward passes after which logits go to the host; by default when all are through")
+
+
 class HardwareSpec(Spec):
     """The cards."""
 
     gpu: str | None = Field(None, description="a card of `memcalc gpus`")
-    gpus: Count | None = Field(None, description="how many in all")
-    gpus_per_node: Count = Field(8, description="how many share one host's memory")
+    gpus: Cards | None = Field(None, description="how many in all")
+    gpus_per_node: Cards = Field(8, description="how many share one host's memory")
 
 
 Share = Annotated[float, Field(gt=0, le=1)]
@@ -211,6 +224,7 @@ class Run(Spec):
     checkpoint_save: Literal["full"] | None = Field(
         None, description="show the instant of a checkpoint, too: full, one state dict of the whole model on the card"
     )
+    evaluation: EvaluationSpec | None = Field(None, description="show the instant of an evaluation, too, and what it keeps on the host")
     initialize: bool = Field(False, description="show the instant in which the engine is constructed, too")
     trainable_layers: Count | None = Field(None, description="train the last so many layers and nothing else (freeze tuning)")
     lora: LoraSpec | None = Field(None, description="low-rank adapters on a frozen model")

@@ -22,6 +22,15 @@ def maximum(a: Any, b: Any) -> Any:
     return numpy.maximum(a, b)
 
 
+def minimum(a: Any, b: Any) -> Any:
+    """The smaller, elementwise where either is an array.
+
+    >>> minimum(3, 5)
+    3
+    """
+    return -maximum(-a, -b)
+
+
 @dataclass
 class Span:
     """The effect of a stretch of events on memory.

@@ -1,4 +1,4 @@
-"""Dropout, which inference leaves out."""
+"""Dropout, which inference and evaluation leave out."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from memcalc.tape.tensor import Tensor
 
 
 def dropout(ctx: Context, x: Tensor, p: float) -> Tensor:
-    """x after dropout with probability p; x itself in inference or where p is 0 (nn.Dropout)."""
-    return F.dropout(x, p) if ctx.settings.training else x
+    """x after dropout with probability p; x itself where nothing is trained or p is 0 (nn.Dropout)."""
+    return F.dropout(x, p) if ctx.settings.records else x

@@ -99,7 +99,7 @@ def gpt2(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
     ctx.holds_output = False
     x = hold(ctx, look_up(ctx, m, ids), "inputs_embeds")
     numbers = one_sequence(ctx, "position_ids")
-    if not ctx.settings.training:  # in training the table's gradient needs them
+    if not ctx.settings.records:  # in training the table's gradient needs them
         ctx.shared["position_ids"] = numbers
     rows = hold(ctx, positions(ctx, m, numbers), "position_embeds")
     return dropout(ctx, F.add(x, rows, "embeds"), m.dropout)
@@ -122,7 +122,7 @@ def bloom(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
     """Tokens, normalised by the model's forward, which holds them; in training the norm does so anyway (BloomModel.forward)."""
     ctx.holds_output = False
     x = look_up(ctx, m, ids)
-    if not ctx.settings.training:
+    if not ctx.settings.records:
         x = hold(ctx, x, "inputs_embeds")
     assert m.norm is not None
     return ctx.run(m.norm, x, "norm")

@@ -69,7 +69,7 @@ def module_moe(ctx: Context, m: ModuleMoE, x: Tensor) -> Tensor:
     refuse_spread(ctx)
     flat = F.view(x, (Axis("tokens", ctx.batch.size * ctx.seq.size), x.shape[-1]))
     weights, _indices, loss = route(ctx, m.gate, flat)[1:]
-    if ctx.settings.training:
+    if ctx.settings.records:
         repeated = F.repeat(flat, (Axis("tokens * top_k", flat.shape[0].size * m.gate.top_k), x.shape[-1]), "tokens for each choice")
         out = masked_experts(ctx, m, repeated, weights)
         if loss is not None:

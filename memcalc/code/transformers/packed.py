@@ -25,7 +25,7 @@ def packed_embedding(ctx: Context, m: PackedEmbedding, pixels: Tensor) -> Tensor
     """pixels (patches, channels · frames · patch²) → (1, patches, hidden); leaves angles in ``ctx.shared`` (Qwen3VLVisionModel.forward)."""
     with ctx.inside("patch_embed"):
         held = cast_pixels(ctx, pixels)
-        if not ctx.settings.training and held.storage is not pixels.storage:
+        if not ctx.settings.records and held.storage is not pixels.storage:
             ctx.shared[f"{TOWER}pixel_values in the model's dtype"] = held
         x = F.view(ctx.run(m.patches, held), (ctx.batch, ctx.seq, m.patches.hidden))
         del held

@@ -21,7 +21,7 @@ def balanced_router(m: BalancedRouter, ctx: Context, x: Tensor) -> Choice:
     if m.normalise:
         total = F.add_scalar(routing.sum_over(weights, 1, "sum of chosen scores", keep=True), "sum + epsilon")
         weights = routing.div(weights, total)
-    loss = uneven(ctx, m, scores, indices) if m.balance != "nothing" and ctx.settings.training else None
+    loss = uneven(ctx, m, scores, indices) if m.balance != "nothing" and ctx.settings.records else None
     return Choice(logits, weights, indices, loss)
 
 

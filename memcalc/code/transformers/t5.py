@@ -142,7 +142,7 @@ def position_bias(ctx: Context, m: T5Attention, query: Tensor, source: Tensor) -
 
 def zeros(ctx: Context, name: str, shape: Shape, dtype: str) -> Tensor:
     """A bias of nothing. Checkpointing makes it a leaf of the graph, whose gradient stays to the end of the step."""
-    if ctx.settings.training and not ctx.tape.grad_enabled:
+    if ctx.settings.records and not ctx.tape.grad_enabled:
         ctx.differentiable.add(name)
     bias = ctx.tape.new(shape, dtype, "zeros")
     if name in ctx.differentiable and ctx.tape.grad_enabled:

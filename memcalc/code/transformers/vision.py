@@ -107,7 +107,7 @@ def join(ctx: Context, m: Join, x: Tensor) -> Tensor:
         for window in ctx.settings.windows:
             if m.masks == "all" or window is not None or ctx.settings.attention == "eager":
                 make_mask(ctx, mask_name(window), x.dtype, each=m.masks == "all" or window is not None)
-    if not ctx.settings.training:
+    if not ctx.settings.records:
         ctx.shared["places of image features"] = mask
     return masked_scatter(x, mask, flat)
 

@@ -15,6 +15,10 @@ SORTED_BYTES = 4 + 8
 EXPERT_CHUNK = 32768
 """Tokens that vLLM's fused experts take at once (VLLM_FUSED_MOE_CHUNK_SIZE)."""
 
+VLLM_KERNELS_BYTES = 92 * MiB
+"""What kernels that are loaded in vLLM's profiling run take on the card: 0.09 GiB, the median of eight public start-up logs of one card each
+("non_torch_memory takes", vLLM 0.5 to 0.8; 0.05 to 0.16)."""
+
 TRTLLM_RESERVED = 0.015
 """aiconfigurator, sdk/backends/trtllm_backend.py, KV_CACHE_MEMORY_RESERVED_FRACTION: the block allocator's own."""
 TRTLLM_OTHER_BYTES = 3584 * MiB

@@ -88,9 +88,9 @@ def rank_estimate(job: Job, rank: Rank, budget: Budget, serving: Serving) -> Ran
         f"{job.run.code}, stored as {budget.policy.dtype}",
     )
     instants = (
-        Instant("load", at, rank.weights),
-        Instant("prefill", at, (*rank.weights, cache, *budget.activations, *budget.others)),
-        Instant("decode", at, (*rank.weights, cache, *budget.others)),
+        Instant("load", at, budget.weights),
+        Instant("prefill", at, (*budget.weights, cache, *budget.activations, *budget.others)),
+        Instant("decode", at, (*budget.weights, cache, *budget.others)),
     )
     return RankEstimate(at, job.mesh.world // job.mesh.pp, instants, None, budget.device)
 

@@ -16,6 +16,7 @@ class Budget(NamedTuple):
 
     Attributes:
         requested_bytes: what the engine takes of the card.
+        weights: as it holds them once they are loaded.
         activations: the most beside weights and cache while it runs.
         others: what it holds all the time: graphs.
         device: what stands outside the allocator.
@@ -26,6 +27,7 @@ class Budget(NamedTuple):
     """
 
     requested_bytes: int
+    weights: tuple[Term, ...]
     activations: tuple[Term, ...]
     others: tuple[Term, ...]
     device: tuple[Term, ...]

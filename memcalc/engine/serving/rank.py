@@ -41,13 +41,18 @@ class Rank(NamedTuple):
         """Of all weights."""
         return sum(term.bytes for term in self.weights)
 
+    @property
+    def blocks(self) -> list[Block]:
+        """Of the stage, whatever chunk they are in."""
+        return [block for chunk in self.stage.chunks for block in chunk]
+
 
 def ranks_of(job: Job) -> list[Rank]:
     """One rank of each pipeline stage."""
     found = []
     for stage in stages_of(job):
-        blocks = [block for chunk in stage.chunks for block in chunk]
-        found.append(Rank(stage, weights_of(job, blocks), layer_caches(blocks)))
+        rank = Rank(stage, (), ())
+        found.append(rank._replace(weights=weights_of(job, rank.blocks), caches=layer_caches(rank.blocks)))
     return found
 
 
@@ -96,7 +101,7 @@ def _for(module: str, weight: Weight, degrees: Degrees, job: Job) -> Degrees:
 
 def forward_bytes(job: Job, rank: Rank, num_tokens: int) -> int:
     """The most that is alive while the rank's fused layers run over so many tokens, beside weights and cache."""
-    inside = max((_inside(m, job, num_tokens) for block in _layers(rank) for m in _below(block.module)), default=0)
+    inside = max((_inside(m, job, num_tokens) for m in components(rank)), default=0)
     return int(formulas.layer_bytes(num_tokens=num_tokens, hidden_size=job.model.hidden_size, inside=inside, width=DTYPE_BYTES[job.run.dtype]))
 
 
@@ -107,11 +112,17 @@ def hidden_bytes(job: Job, num_tokens: int) -> int:
 
 def has_experts(rank: Rank) -> bool:
     """Whether a layer of it has routed experts."""
-    return any(isinstance(m, MoE) for block in _layers(rank) for m in _below(block.module))
+    return any(isinstance(m, MoE) for m in components(rank))
+
+
+def components(rank: Rank, *blocks: Block) -> Iterator[Component]:
+    """Every component of a rank's layers, or of some blocks."""
+    for block in blocks or _layers(rank):
+        yield from _below(block.module)
 
 
 def _layers(rank: Rank) -> list[Block]:
-    return [block for chunk in rank.stage.chunks for block in chunk if block.role == "layer"]
+    return [block for block in rank.blocks if block.role == "layer"]
 
 
 def _below(module: Component) -> Iterator[Component]:

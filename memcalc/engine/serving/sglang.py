@@ -42,7 +42,7 @@ def budget(job: Job, rank: Rank) -> Budget:
         left = min(left, asked.max_total_tokens * sum(c.num_layers * c.token_bytes(policy) for c in rank.caches))
     spare = Term("activations/outside mem_fraction_static", outside, "free * (1 - mem_fraction_static)", {"fraction": fraction}, "SGLang")
     note = "SGLang leaves activations and graphs what mem_fraction_static does not take: shown is that room, not their size"
-    return Budget(free, (spare,), (), device, left, policy, "", tuple(assumptions), (note,))
+    return Budget(free, rank.weights, (spare,), (), device, left, policy, "", tuple(assumptions), (note,))
 
 
 def defaults(capacity_bytes: int, tp: int) -> tuple[int, int]:

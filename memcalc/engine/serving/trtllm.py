@@ -36,4 +36,4 @@ def budget(job: Job, rank: Rank) -> Budget:
     left = formulas.trtllm_cache_bytes(free, fraction)
     note = "activations, libraries and the allocator's reserve are aiconfigurator's constants, read on H100"
     policy = policy_of(job, block=BLOCK, step_tokens=None)
-    return Budget(card.capacity_bytes, activations, (), device, left, policy, "", tuple(assumptions), (note,))
+    return Budget(card.capacity_bytes, rank.weights, activations, (), device, left, policy, "", tuple(assumptions), (note,))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from memcalc.engine.result import Term
 from memcalc.engine.serving.budget import Budget, card_of, policy_of
+from memcalc.engine.serving.loaded import generation, loaded
 from memcalc.engine.serving.rank import Rank, adapters_bytes, forward_bytes, hidden_bytes
 from memcalc.formulas import overheads
 from memcalc.formulas import serving as formulas
@@ -23,15 +24,20 @@ PROFILE = "vllm/v1/worker/gpu_model_runner.py, profile_run"
 def budget(job: Job, rank: Rank) -> Budget:
     """What the engine makes of the card on this rank."""
     asked, card = job.run.serving, card_of(job)
+    rank = rank._replace(weights=(*rank.weights, *loaded(job, rank, card)))
     tokens, seqs, assumptions = sizes(job)
     utilization = asked.gpu_memory_utilization or UTILIZATION
     if asked.gpu_memory_utilization is None:
         assumptions.append(f"gpu_memory_utilization {UTILIZATION}")
     requested = formulas.vllm_requested_bytes(card.capacity_bytes, utilization)
     activations, notes = profile(job, rank, tokens=tokens, seqs=seqs)
-    others = (*graphs(job, rank, seqs=seqs), *held(job, rank))
+    workspace = overheads.workspace_bytes(hopper=generation(card) != "other")
+    others = (*graphs(job, rank, seqs=seqs), *held(job, rank), Term("workspaces", workspace, "cublas + cublasLt", {}, "ATen/cuda"))
     groups = overheads.communicators({"tp": job.mesh.tp, "pp": job.mesh.pp})
-    shared = tuple(Term(f"device/communicator of {name}", n, "read", {}, "aiconfigurator, nccl_mem") for name, n in groups.items())
+    shared = (
+        *(Term(f"device/communicator of {name}", n, "read", {}, "aiconfigurator, nccl_mem") for name, n in groups.items()),
+        Term("device/kernels", formulas.VLLM_KERNELS_BYTES, "read", {}, "vLLM's start-up logs, non_torch_memory"),
+    )
     context = Term("device/context", overheads.CUDA_CONTEXT_BYTES, "read", {}, "outside vLLM's budget: there before it looks")
     taken = rank.weights_bytes + sum(t.bytes for t in (*activations, *others, *shared))
     policy = policy_of(job, block=BLOCK, step_tokens=tokens)
@@ -40,7 +46,7 @@ def budget(job: Job, rank: Rank) -> Budget:
         f"free memory on the device ({gib(free)}) at startup is less than the desired GPU memory utilization ({utilization}, {gib(requested)})"
     )  # fmt: skip
     kv = asked.kv_cache_memory_bytes or requested - taken
-    return Budget(requested, activations, others, (context, *shared), kv, policy, refusal, tuple(assumptions), notes)
+    return Budget(requested, rank.weights, activations, others, (context, *shared), kv, policy, refusal, tuple(assumptions), notes)
 
 
 def sizes(job: Job) -> tuple[int, int, list[str]]:

@@ -29,21 +29,43 @@ def weights(answer: Estimate) -> int:
 
 
 # ---------------------------------------------------------------------- read on H100 (79.18 GiB visible): llm-d-planner, vLLM 0.11, util as given
-@pytest.mark.parametrize(("model", "util", "loaded", "cache"), [("llama-3.1-8b", 0.9, 14.99, 51.38), ("qwen3-0.6b", 0.9, 1.12, 64.45)])
-def test_weights_within_1_per_cent_and_cache_within_3(model: str, util: float, loaded: float, cache: float) -> None:
-    """The two rows of plain text models; the constant parts are vLLM's and torch's, none is fitted."""
-    answer = serve(model, gpu="79.18GiB", gpu_memory_utilization=util, max_model_len=16_000, max_num_batched_tokens=8192, max_num_seqs=1024)
+ROWS = [
+    (("gpt-oss-20b", 1, None), (0.9, 13.47, 50.28)),
+    (("gpt-oss-120b", 1, None), (0.95, 64.38, 3.33)),
+    (("llama-3.1-8b", 1, None), (0.9, 14.99, 51.38)),
+    (("llama-3.3-70b", 2, "fp8"), (0.9, 33.88, 32.0)),
+    (("qwen3-0.6b", 1, None), (0.9, 1.12, 64.45)),
+    (("qwen3-32b", 1, None), (0.9, 61.03, 4.45)),
+]
+"""Model, tp, quantization, share, GiB of weights and of cache. gpt-oss-120b is printed with 0.9, at which its figures do not add up; with 0.95 they do."""
+
+
+@pytest.mark.parametrize(("engine", "figures"), ROWS)
+def test_weights_within_1_per_cent_and_cache_within_3(engine: tuple[str, int, str | None], figures: tuple[float, float, float]) -> None:
+    """The constant parts are vLLM's, torch's and aiconfigurator's, none is fitted to these rows."""
+    (model, tp, quantization), (share, loaded, cache) = engine, figures
+    keys = {"tp": tp, "gpus": tp, "quantization": quantization, "max_model_len": 16_000}
+    answer = serve(model, gpu="79.18GiB", gpu_memory_utilization=share, **keys)
     assert weights(answer) / GIB == pytest.approx(loaded, rel=0.01)
     assert answer.serving is not None
     assert answer.serving.kv_cache_bytes / GIB == pytest.approx(cache, rel=0.03)
 
 
-def test_gpt_oss_20b_is_loaded_wider_than_stored() -> None:
-    """A known gap: vLLM held 13.47 GiB where the checkpoint has 12.82 (its kernels pad MXFP4 weights, by how much is not known here): cache 50.28."""
-    answer = serve("gpt-oss-20b", gpu="79.18GiB", gpu_memory_utilization=0.9, max_model_len=16_000, max_num_batched_tokens=8192, max_num_seqs=1024)
-    assert weights(answer) / GIB == pytest.approx(12.82, abs=0.01)
+def test_mistral_small_with_its_tower() -> None:
+    """44.76 GiB of weights. The row's activations, 2.12 GiB, leave the sampler room for 450 sequences at most, so the run had fewer than its card's 1,024."""
+    answer = serve("mistral-small-3.1-24b", gpu="79.18GiB", gpu_memory_utilization=0.95, max_model_len=16_000, max_num_seqs=256)
+    assert weights(answer) / GIB == pytest.approx(44.76, rel=0.01)
     assert answer.serving is not None
-    assert answer.serving.kv_cache_bytes / GIB == pytest.approx(50.28, rel=0.03)
+    assert answer.serving.kv_cache_bytes / GIB == pytest.approx(28.20, rel=0.03)
+    assert answer.serving.token_bytes == 163_840
+
+
+def test_70b_in_fp8_leaves_one_h100_no_cache() -> None:
+    """67.72 GiB were loaded, and 1.44 were missing."""
+    answer = serve("llama-3.3-70b", gpu="79.18GiB", gpu_memory_utilization=0.9, max_model_len=16_000, quantization="fp8")
+    assert weights(answer) / GIB == pytest.approx(67.72, rel=0.01)
+    assert answer.verdict is not None
+    assert not answer.verdict.fits
 
 
 # ---------------------------------------------------------------------- its rule
@@ -51,7 +73,8 @@ def test_what_is_asked_of_the_card_is_all_used() -> None:
     """Weights, profiling run, graphs and cache are the share that was asked for, up to a block."""
     answer = serve("llama-3.1-8b", gpu_memory_utilization=0.8)
     assert answer.serving is not None
-    rest = answer.serving.budget_bytes - answer.instant("prefill").allocated_bytes
+    kernels = next(t.bytes for t in answer.most_loaded.device if t.path == "device/kernels")
+    rest = answer.serving.budget_bytes - answer.instant("prefill").allocated_bytes - kernels
     assert 0 <= rest < 16 * answer.serving.token_bytes
 
 

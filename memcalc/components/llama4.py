@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from memcalc.components.attention import Attention
 from memcalc.components.layer import DecoderLayer
 from memcalc.components.moe import MoE
 from memcalc.components.norm import RMSNorm
 from memcalc.dataclass import dataclass
+from memcalc.specs.model import Component
 
 
 @dataclass(frozen=True)
 class Llama4Layer(DecoderLayer):
-    """A pre-norm layer."""
+    """A pre-norm layer, whose network is its ``feed_forward``."""
+
+    def children(self) -> Iterator[tuple[str, Component]]:
+        """Its parts by the names that they have in the model's code."""
+        yield from (("feed_forward" if name == "mlp" else name, child) for name, child in super().children())
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,6 @@ class Llama4Patches(Component):
         yield Weight("positional_embedding_vlm", (Axis("positions", self.patches + 1), self.proj.outputs))
 
     def children(self) -> Iterator[tuple[str, Component]]:
-        """The linear layer in its module, the norm beside it."""
-        yield "patch_embedding/linear", self.proj
+        """The linear layer, which stands in a module of its own, and the norm."""
+        yield self.proj.name, self.proj
         yield "layernorm_pre", self.norm

@@ -118,6 +118,11 @@ class T5Layer(Component):
     ff: T5MLP
     dropout: float = 0.0
 
+    def children(self) -> Iterator[tuple[str, Component]]:
+        """Its parts under their branches' names."""
+        names = {"cross_norm": "cross_layer_norm", "ff_norm": "ff/layer_norm", "ff": "ff/DenseReluDense"}
+        yield from ((names.get(name, name), child) for name, child in super().children())
+
 
 @dataclass(frozen=True)
 class T5FinalNorm(Component):
@@ -125,6 +130,10 @@ class T5FinalNorm(Component):
 
     norm: T5Norm
     dropout: float = 0.0
+
+    def children(self) -> Iterator[tuple[str, Component]]:
+        """The norm, which stands in the stack."""
+        yield "final_layer_norm", self.norm
 
 
 @dataclass(frozen=True)

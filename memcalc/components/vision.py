@@ -242,6 +242,10 @@ class AveragePool(Component):
         """``mm_input_projection_weight`` (tower's width, text's width)."""
         yield Weight("mm_input_projection_weight", (self.norm.width, self.outputs))
 
+    def children(self) -> Iterator[tuple[str, Component]]:
+        """The norm under its own name."""
+        yield "mm_soft_emb_norm", self.norm
+
 
 @dataclass(frozen=True)
 class Unseen(Component):

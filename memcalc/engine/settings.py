@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from memcalc.code.context import Settings
@@ -11,7 +11,7 @@ from memcalc.components.mla import LatentAttention
 from memcalc.engine.flow import Flow
 from memcalc.formulas import experts
 from memcalc.specs.job import Job
-from memcalc.specs.model import Component, Degrees, ModelSpec
+from memcalc.specs.model import Block, Component, Degrees, ModelSpec
 
 
 def degrees_of(job: Job) -> Degrees:
@@ -62,6 +62,15 @@ def trainable_of(job: Job) -> Callable[[str], bool] | None:
     from memcalc.models.lora import is_adapter
 
     return is_adapter
+
+
+def tied_paths(blocks: Sequence[Block]) -> tuple[str, str] | None:
+    """Where both ends of a model share a table: the path of the head's weight, and that of the table."""
+    head = next((b for b in blocks if b.role == "head" and getattr(b.module, "tied", False)), None)
+    front = next((b for b in blocks if b.role == "embedding"), None)
+    if head is None or front is None:
+        return None
+    return f"{head.path}/{head.module.proj.name}/weight", f"{front.path}/{next(front.module.own_weights()).name}"  # type: ignore[attr-defined]
 
 
 def num_trainable(job: Job) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from memcalc.code.context import Settings
 from memcalc.engine.plan import Part, Plan, Shard, by_width
 from memcalc.engine.result import Term
-from memcalc.engine.strategies._fsdp_units import Unit, gradient_names, is_layer, root_of, unit_of
+from memcalc.engine.strategies._fsdp_units import Unit, is_layer, root_of, unit_of
 from memcalc.engine.strategies.base import Strategy, optimizer_states, optimizer_temporaries, other_width, packed_weights, paged_states, weights
 from memcalc.engine.walk import Reason, Walk
 from memcalc.errors import InputError, ShardingError
@@ -49,7 +49,6 @@ class Sharded(Strategy):
         self.root = root_of([part for part in plan.parts if id(part) not in self.units])
         self._before = {id(after): before for before, after in pairwise(self.sequence)}
         self._behind = {id(before): after for before, after in pairwise(self.sequence)}
-        self.names = gradient_names(plan)
         self.accumulating = job.run.grad_accum > 1
         self.defers = self.accumulating and not job.run.sharding.sync_each_batch
         self.local = self.local_plan()
@@ -216,7 +215,7 @@ class Sharded(Strategy):
     def drop_gradients(self, walk: Walk, shards: Iterable[Shard]) -> None:
         """Whole gradients go."""
         for s in shards:
-            walk.free(f"gradients/{self.names.get(s.path, s.path)}", s.num_params * s.width)
+            walk.free(f"gradients/{s.path}", s.num_params * s.width)
 
     def run_back(self, walk: Walk, part: Part) -> None:
         """One repetition of a block's own backward.

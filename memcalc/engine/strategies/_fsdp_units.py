@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from memcalc.engine.plan import Part, Plan, Shard
+from memcalc.engine.plan import Part, Shard
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,11 +57,3 @@ def root_of(parts: Iterable[Part]) -> Unit:
 def registered(part: Part) -> list[Shard]:
     """A block's parameters as its modules register them: a layer's own norms come after its mixer and its network."""
     return sorted(part.shards, key=lambda s: s.path.count("/") < 3)
-
-
-def gradient_names(plan: Plan) -> dict[str, str]:
-    """Where a parameter's gradient is filed, if not under its own name: a tied table's under the head's, which runs back first."""
-    made = {path.removeprefix("gradients/") for part in plan.parts for path in part.profile.backward.changes if path.startswith("gradients/")}
-    known = [s.path for s in plan.shards() if s.trainable]
-    strays = sorted(made.difference(known))
-    return dict(zip((path for path in known if path not in made), strays, strict=False))

@@ -55,16 +55,15 @@ class Marked(Strategy):
 
     def _summed(self, walk: Walk, part: Part, mark: Record) -> tuple[Record, ...]:
         """A tied table's gradient waits for the embedding's, and the two are summed into a third (in place on a GPU, where no mode watches)."""
-        if not getattr(part.block.module, "tied", False) or not self._waiting:
+        waited = next((record for record in self._waiting if record.path == mark.path), None)
+        if waited is None:
             return (mark,)
-        waited, self._waiting = self._waiting, []
+        self._waiting.remove(waited)
         walk.touch(
             "gradients/sum of a tied table's", 2 * mark.num_bytes, Reason("2 * num_params * width", {}, "torch/csrc/autograd/input_buffer.cpp, accumulate")
         )
-        for record in waited:
-            walk.free(record.path, record.num_bytes)
-            if not self.accumulates:
-                walk.alloc(mark.path, record.num_bytes)
+        if self.accumulates:
+            walk.free(waited.path, waited.num_bytes)
         return (mark,)
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 from memcalc.components import LayerNorm, Linear, Rotary
 from memcalc.components.llama4_vision import Llama4Patches
 from memcalc.components.shuffle import PixelShuffle
-from memcalc.components.vision import Join
+from memcalc.components.vision import Join, Projector
 from memcalc.models.config import Config
 from memcalc.models.families import _vision as vision
 from memcalc.specs.model import Axis, ModelSpec
@@ -27,7 +27,7 @@ def spec(config: Config) -> ModelSpec:
     ratio = part.float("pixel_shuffle_ratio")
     sizes = Vision(patch, size, channels=channels, class_tokens=1, tokens=round((size // patch * ratio) ** 2), casts=False)
     into, out = Axis("projector_input_dim", part.int("projector_input_dim")), Axis("projector_output_dim", part.int("projector_output_dim"))
-    pixels = Linear("linear", Axis("channels * patch_size²", channels * patch**2), hidden)
+    pixels = Linear("patch_embedding/linear", Axis("channels * patch_size²", channels * patch**2), hidden)
     front = Llama4Patches(pixels, sizes.patches(size), LayerNorm(hidden), hidden.size // heads)
     adapter = PixelShuffle((Linear("mlp/fc1", intermediate, into), Linear("mlp/fc2", out, out)), ("gelu", "gelu"), sizes.text_tokens(size), drops="last")
     angles = Rotary(hidden.size // heads, "complex", name="tower")
@@ -38,6 +38,6 @@ def spec(config: Config) -> ModelSpec:
         *vision.layers(("vision_model/model/layers", layer, part.int("num_hidden_layers"))),
         vision.end("vision_model/layernorm_post", LayerNorm(hidden)),
         vision.end("vision_model/vision_adapter", adapter),
-        vision.end("multi_modal_projector", last),
+        vision.end("multi_modal_projector", Projector("", linear=last)),
     )
     return vision.with_tower(config, text, blocks, vision=sizes, join=Join(outer=True), buffer_bytes=sizes.length(1, size) * (hidden.size // heads // 2) * 8)

@@ -85,11 +85,6 @@ def refuse(run: Run, engine: str) -> None:
     if run.code == "megatron" and engine in ("fsdp1", "fsdp2", "deepspeed"):
         raise InputError(f"Megatron's modules shard themselves; engine {engine} around them is not known, use engine megatron", where="sharding.engine")
     _refuse_dtypes(run)
-    if run.checkpoint_save is not None and (engine not in ("fsdp1", "fsdp2", "ddp") or run.sharding.pp > 1):
-        raise InputError(
-            f"what a full state dict takes under engine {engine}{' with stages' if run.sharding.pp > 1 else ''} is not known; fsdp1 and fsdp2 are",
-            where="checkpoint_save",
-        )
     if run.new_tokens and (run.task != "inference" or run.sharding.pp > 1):
         raise InputError("tokens are generated in task inference, without a pipeline; leave it out", where="new_tokens")
     if run.num_beams > 1 and run.task != "inference":

@@ -36,7 +36,8 @@ def estimate_job(job: Job) -> Estimate:
         from memcalc.engine.serving import serve
 
         return serve(job)
-    ranks = [rank_estimate(job, walked) for walked in walk_ranks(job)]
+    walks = walk_ranks(job)
+    ranks = [rank_estimate(job, walked) for walked in walks]
     ranks.sort(key=lambda r: -r.allocated_bytes)
     total = job.model.num_params
     facts = ModelFacts(job.model.name, job.model.model_type, total, num_trainable(job), job.model.active_params or total)
@@ -47,7 +48,7 @@ def estimate_job(job: Job) -> Estimate:
         verdict=verdict_for(job, ranks[0]),
         sanity=sanity_of(job),
         assumptions=job.assumptions,
-        notes=job.notes + accumulation_notes(job, ranks[0]),
+        notes=job.notes + accumulation_notes(job, ranks[0]) + walks[0].strategy.notes(),
         ignored=job.ignored,
         host_bytes=host_bytes(job, ranks),
     )
@@ -120,11 +121,9 @@ def _evaluation_on_host(job: Job) -> tuple[Term, ...]:
 
 
 def saving(job: Job, plan: Plan, *, detailed: bool) -> Walk:
-    """The instant ``checkpoint_save``: a state dict of the whole model beside what is there between steps."""
-    walk, strategy = Walk(detailed=detailed), strategy_for(job)(job, plan)
-    strategy.resident(walk)
-    with walk.window("checkpoint_save"):
-        strategy.save(walk)
+    """The instant ``checkpoint_save``, on a walk of its own."""
+    walk = Walk(detailed=detailed)
+    step.save(walk, strategy_for(job)(job, plan))
     return walk
 
 

@@ -125,6 +125,9 @@ def _walk_stage(job: Job, stage: Stage, recorder: _Recorder) -> tuple[Walk, Plan
     walk = Walk(detailed=recorder.detailed)
     whole = merged(plans[True])
     strategy = recorder.strategy(job, whole)
+    saved = Walk(detailed=recorder.detailed)
+    if job.run.checkpoint_save:
+        step.save(saved, recorder.strategy(job, whole))
     if job.run.task == "inference":
         step.infer(walk, whole, strategy)
         return walk, whole, strategy
@@ -165,6 +168,8 @@ def _walk_stage(job: Job, stage: Stage, recorder: _Recorder) -> tuple[Walk, Plan
         strategy.accumulated(walk)
     with walk.window("optimizer_step"):
         strategy.step(walk)
+    walk.instants |= saved.instants
+    walk.reasons |= saved.reasons
     return walk, whole, strategy
 
 

@@ -54,6 +54,13 @@ def initialize(walk: Walk, strategy: Strategy) -> None:
         strategy.initialize(walk)
 
 
+def save(walk: Walk, strategy: Strategy) -> None:
+    """The instant ``checkpoint_save``, on an empty walk: what saving the whole model takes beside what is there between steps."""
+    strategy.resident(walk)
+    with walk.window("checkpoint_save"):
+        strategy.save(walk)
+
+
 def infer(walk: Walk, plan: Plan, strategy: Strategy) -> None:
     """Prefill of one batch: ``load`` (the weights), ``prefill`` (its peak), ``decode`` (between tokens: weights, cache, last logits)."""
     strategy.resident(walk)

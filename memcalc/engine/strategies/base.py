@@ -92,7 +92,12 @@ class Strategy:
 
     # ------------------------------------------------------------------ between steps
     def save(self, walk: Walk) -> None:
-        """What a full state dict of the model takes on the card; where a rank holds its weights whole it only refers to them."""
+        """What saving the model takes on the card; where a rank holds its weights whole, a state dict only refers to them."""
+
+    # ------------------------------------------------------------------ in words
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know of how this engine holds things."""
+        return ()
 
     # ------------------------------------------------------------------ outside the card
     def host(self) -> tuple[Term, ...]:

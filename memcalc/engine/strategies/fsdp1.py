@@ -84,6 +84,12 @@ class Engine(Flat):
         for unit in self.all_units() if not self.offloads else ():
             walk.free(f"gradients/shards of {unit.path}", self.gradient_bytes(unit) * unit.repeat)
 
+    def notes(self) -> tuple[str, ...]:
+        """What surprises at ``start``."""
+        if self.job.run.task != "train" or self.offloads:
+            return ()
+        return ("FSDP1 lets go of the last step's gradients when the next forward begins, not at zero_grad: they are there between steps",)
+
     # ------------------------------------------------------------------ forward
     def begin_forward(self, walk: Walk) -> None:
         """The last step's gradients go, if no micro-batch has added to them; the root is gathered."""

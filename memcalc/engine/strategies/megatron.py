@@ -168,6 +168,21 @@ class Engine(Strategy):
             )
             walk.alloc(f"optimizer/copies in fp32{buffer.name}", 4 * part * copies, reason)
 
+    # ------------------------------------------------------------------ between steps
+    def save(self, walk: Walk) -> None:
+        """Shards are written from where they are; of states narrower than fp32, and fp16 main parameters, all are copied to it first.
+
+        Source: megatron/core/optimizer/distrib_optimizer.py, ``_get_main_param_and_optimizer_states`` (``dp_reshardable``, the default format);
+        transformer_engine/pytorch/optimizers/fused_adam.py, ``get_unscaled_state``.
+        """
+        s = self.job.run.sharding
+        kept = (s.exp_avg_dtype, s.exp_avg_sq_dtype, s.main_params_dtype) if s.use_precision_aware_optimizer else ()
+        copies = sum(dtype != "fp32" for dtype in kept)
+        for buffer in self.buffers():
+            part = megatron.shard_numel(buffer.numel, shards=buffer.ranks) if self.distributed else buffer.num_params
+            reason = Reason("elements * 4 * copies", {"elements": part, "copies": copies}, "fused_adam.py, get_unscaled_state")
+            walk.alloc(f"checkpoint/states in fp32{buffer.name}", 4 * part * copies, reason)
+
 
 def options_of(run: Run) -> Options:
     """What Megatron's programs are told.

@@ -208,3 +208,15 @@ def test_the_host_of_nvme_holds_buffers_instead_of_states() -> None:
     assert terms["host/pinned/buffers for weights"] == 5 * 10**8 * 2
     assert terms["host/pinned/buffers for optimizer states"] == 4 * (6_738_415_616 // 8) * 4
     assert "host/pageable/optimizer/moments" not in terms
+
+
+# ---------------------------------------------------------------------- saving
+@pytest.mark.parametrize(("stage", "gathers"), [(0, False), (1, False), (2, False), (3, False), (3, True)])
+def test_saving_gathers_module_by_module_at_stage_3_and_only_if_told(stage: int, gathers: bool) -> None:
+    """Elsewhere a state dict refers to what is there. Llama's largest module is its table, 32000 · 4096 values of 16 bits; small weights are cut before."""
+    config = {**BF16, "zero_optimization": {"stage": stage, "stage3_gather_16bit_weights_on_model_save": gathers}}
+    found = estimate(read_run("llama-7b", seq_len=512, dp=8, checkpoint_save="full", deepspeed=config))
+    small = sum(t.bytes for t in found.instant("start").terms if t.path == "weights/kept whole")
+    saved = found.instant("checkpoint_save").allocated_bytes
+    assert saved - found.instant("start").allocated_bytes == (2 * 32000 * 4096 - small if gathers else 0)
+    assert any("every rank saves its shards" in note for note in found.notes) == (stage == 3 and not gathers)

@@ -112,3 +112,16 @@ def test_gradient_buffers_are_there_from_the_start() -> None:
     (rank,) = ranks()
     gradients = [sum(t.bytes for t in i.terms if t.path.startswith("gradients/")) for i in rank.instants]
     assert len(set(gradients)) == 1
+
+
+def test_saving_copies_narrow_states_to_fp32() -> None:
+    """Each stage writes its shards from where they are; FusedAdam hands out states of 8 or 16 bits as fp32 copies, all at once."""
+    narrow = {"use_precision_aware_optimizer": True, "exp_avg_dtype": "fp8", "exp_avg_sq_dtype": "bf16"}
+    for keys, copies in (({}, 0), (narrow, 2)):
+        for rank in ranks(dp=2, pp=2, zero=1, checkpoint_save="full", **keys):
+            start, saved = (
+                sum(t.bytes for t in i.terms if t.path.startswith(("optimizer/exp_avg", "checkpoint/"))) for i in (rank.instants[0], rank.instants[-1])
+            )
+            assert rank.instants[-1].name == "checkpoint_save"
+            exp_avg = sum(t.bytes for t in rank.instants[0].terms if t.path == "optimizer/exp_avg")
+            assert saved - start == copies * 4 * exp_avg

@@ -19,10 +19,11 @@ from memcalc.engine.result import Term
 from memcalc.engine.strategies._marked import free
 from memcalc.engine.strategies.deepspeed.common import BUCKET, each
 from memcalc.engine.strategies.deepspeed.coordinator import Param
-from memcalc.engine.strategies.deepspeed.gathering import SECONDARY, Gathering
+from memcalc.engine.strategies.deepspeed.gathering import PERSISTENT, SECONDARY, Gathering
 from memcalc.engine.walk import Reason, Walk
 from memcalc.formulas import zero
 from memcalc.specs.job import Job
+from memcalc.tape.span import maximum
 from memcalc.tape.tensor import Record
 
 SHARDS = "gradients/shards"
@@ -216,6 +217,33 @@ class Stage3(Gathering):
         self.optimizer_step(walk, [numel])
         walk.free(flat, copied - gone)
         walk.free(wide, cast)
+
+    # ------------------------------------------------------------------ between steps
+    def save(self, walk: Walk) -> None:
+        """With ``gather_16bit_weights_on_model_save`` each module's own parameters in turn, whole, on their way to the first rank's host.
+
+        Small parameters are cut before. Without the key every rank writes its shards, and nothing is gathered.
+
+        Source: engine.py, ``_zero3_consolidated_16bit_state_dict``; zero/partition_parameters.py, ``_allgather_params_coalesced``.
+        """
+        if not self.zero.gather_16bit_weights_on_model_save:
+            return
+        largest: Any = 0
+        for part in self.plan.parts:
+            modules: dict[str, list[Any]] = {}
+            for s in part.shards:
+                modules.setdefault(s.path.rpartition("/")[0], []).append(zero.gathered_numel(s.num_params, ranks=self.ranks))
+            for numels in modules.values():
+                largest = maximum(largest, sum(numels))
+        walk.free(PERSISTENT, self.small_bytes)
+        walk.touch("checkpoint/gathered module", self.gathers * largest * self.width, Reason("largest module * width", {"largest": largest}, "engine.py"))
+        walk.alloc(PERSISTENT, self.small_bytes)
+
+    def notes(self) -> tuple[str, ...]:
+        """What saving does not do."""
+        if not self.job.run.checkpoint_save or self.zero.gather_16bit_weights_on_model_save:
+            return ()
+        return ("without stage3_gather_16bit_weights_on_model_save every rank saves its shards, and no weight is gathered",)
 
     # ------------------------------------------------------------------ outside the card
     def host(self) -> tuple[Term, ...]:

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from memcalc.cli.estimate import LIMIT, MARGIN, judged, status
 from memcalc.cli.shell.command import Argument, Command, Given, Option
+from memcalc.cli.shell.files import FROM, asked, told
 from memcalc.cli.shell.output import OUT_FILE, format_option, sink
-from memcalc.cli.shell.runs import layers_of, run_options
-from memcalc.specs.read import Layer, key_layer, merged
+from memcalc.cli.shell.runs import run_options
+from memcalc.specs.read import key_layer, merged
 from memcalc.specs.run import Run
 
 
 def options() -> tuple[Option, ...]:
     """Flags of this command."""
-    return (*run_options(), LIMIT, MARGIN, format_option("table", "json", "markdown", "csv"), OUT_FILE)
+    return (*run_options(), FROM, LIMIT, MARGIN, format_option("table", "json", "markdown", "csv"), OUT_FILE)
 
 
 def runs_of(given: Given) -> Iterator[tuple[str, Run]]:
@@ -26,16 +27,15 @@ def runs_of(given: Given) -> Iterator[tuple[str, Run]]:
     variants = [word for word in given.arguments if "=" in word]
     bases = [word for word in given.arguments if "=" not in word]
     if not variants:
-        for model in bases:
-            yield model, merged(layers_of(given, model=model))
+        for base in bases:
+            yield base, asked(given, [base]).run
         return
     from memcalc.whatif.compare import variant
 
-    models: list[str | None] = [*bases] or [None]
-    for base in models:
+    for base in bases or [None]:
+        layers, _ = told(given, [] if base is None else [base])
         for word in variants:
-            layers: Sequence[Layer] = [*layers_of(given, model=base), key_layer(variant(word))]
-            yield (f"{base} {word}" if len(bases) > 1 else word), merged(layers)
+            yield (f"{base} {word}" if len(bases) > 1 else word), merged([*layers, key_layer(variant(word))])
 
 
 def run(given: Given) -> int:

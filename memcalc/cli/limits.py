@@ -5,8 +5,9 @@ from __future__ import annotations
 from memcalc.cli.estimate import LIMIT, MARGIN
 from memcalc.cli.shell.command import Command, Given, Option
 from memcalc.cli.shell.errors import DOES_NOT_FIT, FITS
+from memcalc.cli.shell.files import FROM, asked
 from memcalc.cli.shell.output import OUT_FILE, format_option, sink
-from memcalc.cli.shell.runs import MODEL, run_of, run_options
+from memcalc.cli.shell.runs import MODEL, run_options
 from memcalc.units import parse_bytes
 
 
@@ -15,6 +16,7 @@ def options() -> tuple[Option, ...]:
     margin = MARGIN._replace(help="share of the card that must stay free", default="0%")
     return (
         *run_options(),
+        FROM,
         LIMIT._replace(help="the card's capacity is at most this (75GiB, 80GB)"),
         margin,
         format_option("table", "json", "markdown", "csv"),
@@ -29,7 +31,7 @@ def run(given: Given) -> int:
 
     limit, margin = given.text("limit"), given.text("margin")
     found = limits(
-        run_of(given, model=given.arguments[0] if given.arguments else None),
+        asked(given, given.arguments).run,
         limit_bytes=None if limit is None else parse_bytes(limit, where="--limit"),
         margin=0.0 if margin is None else parse_margin(margin, where="--margin"),
     )
@@ -50,7 +52,7 @@ def run(given: Given) -> int:
 COMMAND = Command(
     run,
     "How far a run can go on its card: the longest sequence, the largest batch, tokens per batch, rank of adapters, layers kept.",
-    (MODEL,),
+    (MODEL._replace(many=True),),
     options,
     example=("memcalc limits llama-3.1-8b --engine fsdp2 --gpus 8 --recompute full --gpu h100-80g --margin 5%",),
 )

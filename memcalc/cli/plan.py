@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from memcalc.cli.estimate import LIMIT, MARGIN
 from memcalc.cli.shell.command import Command, Given, Option
 from memcalc.cli.shell.errors import DOES_NOT_FIT, FITS
+from memcalc.cli.shell.files import FROM, asked
 from memcalc.cli.shell.output import OUT_FILE, format_option, sink
-from memcalc.cli.shell.runs import MODEL, run_of, run_options
+from memcalc.cli.shell.runs import MODEL, run_options
 from memcalc.errors import InputError
 from memcalc.units import parse_bytes
 
@@ -34,6 +35,7 @@ def options() -> tuple[Option, ...]:
 
     return (
         *run_options(),
+        FROM,
         BATCH,
         Option("top", "how many plans are looked for", metavar="N", default=str(TOP), group="Plan"),
         Option("export", "write the cheapest plan that this format can say, instead", metavar="FORMAT", choices=(*exporters(), TORCHRUN), group="Plan"),
@@ -51,7 +53,7 @@ def run(given: Given) -> int:
 
     limit, margin = given.text("limit"), given.text("margin")
     found = plan(
-        run_of(given, model=given.arguments[0] if given.arguments else None),
+        asked(given, given.arguments).run,
         global_batch=_whole(given, "global-batch", None),
         limit_bytes=None if limit is None else parse_bytes(limit, where="--limit"),
         margin=0.0 if margin is None else parse_margin(margin, where="--margin"),
@@ -129,7 +131,7 @@ def _whole(given: Given, name: str, default: str | None) -> int:
 COMMAND = Command(
     run,
     "How to spread a training run over its cards: the ways that fit, by relative cost, and the three worth a trial.",
-    (MODEL,),
+    (MODEL._replace(many=True),),
     options,
     example=(
         "memcalc plan llama-3.1-70b --gpus 64 --gpu h100-80g --global-batch 1024 --seq-len 8192",

@@ -7,9 +7,10 @@ from itertools import islice
 from memcalc.cli.estimate import LIMIT, MARGIN
 from memcalc.cli.shell.command import Argument, Command, Given, Option
 from memcalc.cli.shell.errors import DOES_NOT_FIT, FITS
+from memcalc.cli.shell.files import FROM, is_foreign, told
 from memcalc.cli.shell.output import OUT_FILE, Sink, format_option, sink
 from memcalc.cli.shell.progress import Progress
-from memcalc.cli.shell.runs import layers_of, run_options
+from memcalc.cli.shell.runs import run_options
 from memcalc.errors import InputError
 from memcalc.units import parse_bytes
 
@@ -34,6 +35,7 @@ def options() -> tuple[Option, ...]:
     """Flags of this command."""
     return (
         *map(several, run_options()),
+        FROM,
         OVER,
         Option("only", "which combinations are shown", metavar="WHICH", choices=("fits", "fails", "invalid"), group="Sweep"),
         Option("sort", "peak, need or a swept key; -peak for the largest first (write --sort=-peak)", metavar="KEY", group="Sweep"),
@@ -53,9 +55,10 @@ def run(given: Given) -> int:
     from memcalc.whatif.swept import MODEL, Axes, size, swept
 
     axes, fixed = _axes(given)
-    models = given.arguments
+    foreign = [word for word in given.arguments if is_foreign(word)]
+    models = [word for word in given.arguments if word not in foreign]
     every: Axes = {MODEL: models, **axes} if len(models) > 1 else axes
-    layers = layers_of(given._replace(flags=fixed), model=models[0] if len(models) == 1 else None)
+    layers, _ = told(given._replace(flags=fixed), [*foreign, *(models if len(models) == 1 else ())])
     limit, margin = given.text("limit"), given.text("margin")
     progress = Progress(size(every), what="combinations", quiet=given.on("quiet"))
     try:

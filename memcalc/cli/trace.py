@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from memcalc.cli.shell.command import Command, Given, Option
+from memcalc.cli.shell.files import FROM, asked
 from memcalc.cli.shell.output import OUT_FILE, format_option, sink
-from memcalc.cli.shell.runs import MODEL, run_of, run_options
+from memcalc.cli.shell.runs import MODEL, run_options
 
 
 def options() -> tuple[Option, ...]:
     """Flags of this command."""
-    return (*run_options(), format_option("table", "json"), OUT_FILE)
+    return (*run_options(), FROM, format_option("table", "json"), OUT_FILE)
 
 
 def run(given: Given) -> int:
     """Do it."""
     from memcalc.whatif.trace import agreement, require_torch
 
-    asked = run_of(given, model=given.arguments[0] if given.arguments else None)
+    job = asked(given, given.arguments).run
     require_torch()
-    found = agreement(asked)
+    found = agreement(job)
     out = sink(given)
     from memcalc.report import trace as report
     from memcalc.report.style import Style
@@ -30,7 +31,7 @@ def run(given: Given) -> int:
 COMMAND = Command(
     run,
     "The same run traced on the model's real code, without data or GPU, beside the estimate. Needs the extra: pip install 'gpu-memcalc[trace]'.",
-    (MODEL,),
+    (MODEL._replace(many=True),),
     options,
     example=("memcalc trace llama-3.2-1b --seq-len 1024",),
 )

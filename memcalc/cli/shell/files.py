@@ -12,7 +12,7 @@ from memcalc.cli.shell.runs import layers_of
 from memcalc.engine.result import Estimate
 from memcalc.errors import InputError
 from memcalc.specs.fields import run_keys
-from memcalc.specs.read import merged
+from memcalc.specs.read import Layer, merged
 from memcalc.specs.run import Run
 
 if TYPE_CHECKING:
@@ -63,6 +63,19 @@ def asked(given: Given, words: Sequence[str] = (), *, command: Sequence[str] = (
     Raises:
         InputError: a key or value that cannot be used, no model, or several.
     """
+    layers, found = told(given, words, command=command)
+    if found is None:
+        return Asked(merged(layers))
+    names = tuple(dict.fromkeys(".".join(place) for layer in layers[1:] for place in layer.names))
+    return Asked(merged(layers), found, names)
+
+
+def told(given: Given, words: Sequence[str] = (), *, command: Sequence[str] = ()) -> tuple[list[Layer], Imported | None]:
+    """The layers of a command line, the later winning, with what files and a command of other frameworks say in front; see `asked`.
+
+    Raises:
+        InputError: several models or run files, or a file that cannot be read.
+    """
     foreign = [path for path in (given.text("from") or "").split(",") if path]
     foreign += [word for word in words if is_foreign(word)]
     own = [word for word in words if word not in foreign]
@@ -70,12 +83,11 @@ def asked(given: Given, words: Sequence[str] = (), *, command: Sequence[str] = (
         raise InputError(f"{own[1]!r} is one argument too many: {own[0]!r} is the run already", where=given.name or None)
     layers = layers_of(given, model=own[0] if own else None)
     if not foreign and not command:
-        return Asked(merged(layers))
+        return layers, None
     from memcalc.importers import import_files
 
     found = import_files(foreign, command=command, env={})
-    names = tuple(dict.fromkeys(".".join(place) for layer in layers for place in layer.names))
-    return Asked(merged([found.layer, *layers]), found, names)
+    return [found.layer, *layers], found
 
 
 def is_foreign(word: str) -> bool:
@@ -105,4 +117,4 @@ def _is_model(path: str) -> bool:
     return any(f'"{key}"' in head for key in ABOUT_MODEL) and '"peft_type"' not in head and '"zero_optimization"' not in head
 
 
-__all__ = ["EXPLAIN_INPUTS", "FROM", "Asked", "asked", "is_foreign"]
+__all__ = ["EXPLAIN_INPUTS", "FROM", "Asked", "asked", "is_foreign", "told"]

@@ -19,12 +19,14 @@ def options() -> tuple[Option, ...]:
 
 def run(given: Given) -> int:
     """Do it."""
+    from memcalc.engine.resolve import resolve
     from memcalc.importers.export import export, exporters
 
     wanted = given.text("to")
     if wanted is None:
         raise InputError(f"needs a format; accepted: {', '.join(exporters())}", where="--to")
     question = asked(given, given.arguments)
+    resolve(question.run)  # a run that cannot be is refused here rather than by the framework
     sink(given).write(export(question.run, wanted))
     return 0
 

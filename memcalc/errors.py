@@ -38,7 +38,7 @@ class UnknownNameError(InputError):
         from difflib import get_close_matches
 
         choices = sorted(known)
-        near = get_close_matches(str(name).lower(), choices, n=3, cutoff=0.5)
+        near = get_close_matches(str(name).lower(), choices, n=3, cutoff=0.6)
         if near:
             tail = "did you mean " + ", ".join(near) + "?"
         elif len(choices) <= 12:

@@ -31,7 +31,7 @@ def dtype_name(name: str, *, where: str | None = None) -> str:
     short = str(name).lower().removeprefix("torch.")
     short = DTYPE_ALIASES.get(short, short)
     if short not in DTYPE_BYTES:
-        raise UnknownNameError("dtype", name, DTYPE_BYTES, where=where)
+        raise UnknownNameError("dtype", name, (*DTYPE_BYTES, *DTYPE_ALIASES), where=where)
     return short
 
 
@@ -53,14 +53,17 @@ def round_up(a: Any, multiple: Any) -> Any:
     return ceil_div(a, multiple) * multiple
 
 
+MAX_CARD_BYTES = 2**50
+"""No card has more memory."""
+
 _UNITS = {"": 1, "b": 1, "kb": KB, "mb": MB, "gb": GB, "tb": TB, "kib": KiB, "mib": MiB, "gib": GiB, "tib": TiB}
 
 
 def parse_bytes(text: str | int, *, where: str | None = None) -> int:
-    """Bytes of a size as people write it.
+    """Bytes of a card's memory, or of a part of it, as people write it.
 
     Raises:
-        InputError: not a number with one of the known units.
+        InputError: not a number with one of the known units, or not a size that a card may have.
 
     >>> parse_bytes("75GiB"), parse_bytes("80 GB"), parse_bytes(512)
     (80530636800, 80000000000, 512)
@@ -71,7 +74,11 @@ def parse_bytes(text: str | int, *, where: str | None = None) -> int:
     unit = _UNITS.get(match.group(2).lower()) if match else None
     if match is None or unit is None:
         raise InputError(f"{text!r} is not a size; write a number and a unit such as 75GiB or 80GB", where=where)
-    return round(float(match.group(1)) * unit)
+    size = round(float(match.group(1)) * unit)
+    if not 0 < size <= MAX_CARD_BYTES or (size < MiB and not match.group(2)):
+        unit = "" if match.group(2) else " bytes"
+        raise InputError(f"no card has {text}{unit} of memory; write a size such as 75GiB or 80GB", where=where)
+    return size
 
 
 def gib(num_bytes: float, digits: int = 2) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from glob import has_magic
 from typing import NamedTuple
 
 from memcalc.cli.estimate import LIMIT, MARGIN, inputs_of, judged, status, with_inputs, written
 from memcalc.cli.shell.command import Argument, Command, Given, Option
-from memcalc.cli.shell.errors import FAILED
+from memcalc.cli.shell.errors import FAILED, say
 from memcalc.cli.shell.files import ENDINGS, EXPLAIN_INPUTS, FROM, Asked, asked
 from memcalc.cli.shell.output import OUT_FILE, QUIET, Sink, format_option, sink
 from memcalc.cli.shell.runs import run_options
@@ -50,9 +51,11 @@ def questions(given: Given) -> Iterator[Question]:
         if given.text("from") is None and given.text("config") is None:
             raise InputError("name files, or a launch command behind --", where="check")
         yield _question(given.text("from") or given.text("config") or "", given)
-    elif words[0].endswith(ENDINGS):
+    elif words[0].endswith(ENDINGS) or has_magic(words[0]):
         for word in expanded(words):
             yield _question(word, given, [word])
+    elif len(words) == 1 and not _may_be_program(words[0]):
+        raise InputError(f"is neither a file of a run ({', '.join(ENDINGS)}) nor a launch command; a model goes to memcalc estimate", where=words[0])
     else:
         yield _question(" ".join(words), given, command=words)
 
@@ -63,7 +66,7 @@ def expanded(words: Sequence[str]) -> Iterator[str]:
     Raises:
         InputError: a pattern that nothing matches.
     """
-    from glob import glob, has_magic
+    from glob import glob
 
     for word in words:
         if not has_magic(word) or os.path.exists(word):  # noqa: PTH110
@@ -71,7 +74,7 @@ def expanded(words: Sequence[str]) -> Iterator[str]:
             continue
         found = sorted(glob(word, recursive=True))  # noqa: PTH207 (a pattern may be absolute)
         if not found:
-            raise InputError("matches no file", where=word)
+            raise InputError("no file matches this pattern", where=word)
         yield from found
 
 
@@ -96,6 +99,17 @@ def answers(given: Given) -> Iterator[tuple[Question, Estimate | None]]:
             yield question._replace(refused=error), None
 
 
+def tell_refusals(found: Iterable[tuple[Question, Estimate | None]]) -> None:
+    """Say on stderr why runs were refused."""
+    for question, _ in found:
+        if question.refused is not None:
+            say(question.refused)
+
+
+def _may_be_program(word: str) -> bool:
+    return "=" in word or (os.access(word, os.X_OK) and not os.path.isdir(word))  # noqa: PTH112 (answers False where pathlib raises)
+
+
 def run(given: Given) -> int:
     """Do it."""
     out = sink(given)
@@ -113,6 +127,7 @@ def run(given: Given) -> int:
         text = written(answer, out, explain=False, ranks=False)
         out.write(with_inputs(text, question.asked, out) if given.on("explain-inputs") else text)
         return worst
+    tell_refusals(found)
     from memcalc.report import check as report
     from memcalc.report.style import Style
 

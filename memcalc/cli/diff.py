@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from memcalc.cli.check import answers
+import os
+
+from memcalc.cli.check import answers, tell_refusals
 from memcalc.cli.estimate import LIMIT, MARGIN, status
 from memcalc.cli.shell.command import Argument, Command, Given, Option
 from memcalc.cli.shell.errors import FAILED
@@ -30,6 +32,10 @@ def run(given: Given) -> int:
         raise InputError("needs a snapshot to compare with; write one with `memcalc diff RUN… --format json --out-file base.json`", where="--base")
     before = read_snapshot(base) if base is not None else {}
     found = list(answers(given))
+    refusals = [question.refused for question, answer in found if answer is None and not os.path.exists(question.name)]  # noqa: PTH110 (a name may be anything)
+    if len(refusals) == len(found) and refusals[0] is not None:
+        raise refusals[0]
+    tell_refusals(found)
     now = {question.name: state_of(answer, str(question.refused or "")) for question, answer in found}
     out.write(snapshot(now) if out.format == "json" else markdown(changes(before, now)))
     return max(FAILED if answer is None else status(answer, given) for _, answer in found)

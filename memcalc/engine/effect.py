@@ -98,6 +98,10 @@ def refuse(run: Run, engine: str) -> None:
     for key in ("optimizer", "params"):
         if getattr(run.offload, key) is not None and engine not in OFFLOADS:
             raise InputError(f"engine {engine} keeps its {key} on the card; use engine {', '.join(OFFLOADS)}", where=f"offload.{key}")
+    if run.serving.kv_cache_dtype != "auto":
+        from memcalc.formulas.kv_cache import cache_type
+
+        cache_type(run.serving.kv_cache_dtype)
     _refuse_recomputing(run)
     _refuse_megatron(run, engine)
 

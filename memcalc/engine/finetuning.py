@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 UPCAST = ("nf4", "nf4-dq", "fp4", "fp4-dq", "int8", "awq")
 """What prepare_model_for_kbit_training casts to fp32 around; it leaves GPTQ's and HQQ's alone (peft/utils/other.py)."""
 
+OF_TRAINING = (
+    *("loss", "optimizer", "optimizer_foreach", "momentum", "optimizer_rank", "optim_target_modules", "grad_accum", "trainable_layers", "checkpoint_save"),
+    *("recompute", "recompute_method", "recompute_num_layers", "recompute_modules", "use_reentrant"),
+    *("sharding.reduce_dtype", "sharding.gradient_as_bucket_view", "sharding.bucket_cap_mb", "sharding.sync_each_batch", "offload.optimizer"),
+)
+"""Keys that say how a model is trained."""
+
 
 def load_quantised(run: Run, model: ModelSpec) -> tuple[Run, ModelSpec, list[str]]:
     """A run whose base is stored quantised: what it then holds and computes in, the model, and what was assumed.
@@ -101,10 +108,12 @@ def _refuse_training(run: Run, engine: str) -> None:
 
 def ignored_by_training(run: Run) -> tuple[str, ...]:
     """Keys of training that were given, and that inference or a kind of base does not read."""
-    given = run.model_fields_set
+    given = {*run.model_fields_set, *(f"{part}.{key}" for part in ("sharding", "offload") for key in getattr(run, part).model_fields_set)}
     found = {}
     if run.task == "inference":
-        found = dict.fromkeys(("loss", "optimizer", "grad_accum", "recompute", "optimizer_foreach", "trainable_layers"), "nothing is trained")
+        found = dict.fromkeys(OF_TRAINING, "nothing is trained")
+        if run.sharding.zero in (1, 2):
+            found["sharding.zero"] = "there are no states or gradients to shard"
     if run.quantization is not None and (run.quantization not in UPCAST or sharded(run)):
         found["kbit_upcast"] = f"a base in {run.quantization} keeps its dtype here"
     return tuple(f"{key}: {why}" for key, why in found.items() if key in given)

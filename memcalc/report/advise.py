@@ -20,7 +20,7 @@ def text(found: Advice, style: Style) -> str:
     """All of it."""
     unit = _unit(found)
     rows = [list(HEAD), *(_row(taken, unit) for taken in found.rungs)]
-    lines = columns(rows, right=[False, False, True, True, False])
+    lines = columns(rows, right=[False, False, True, True, False], width=style.width)
     table = "\n".join([style.paint(lines[0], BOLD), *(_with_cost(line, taken, style) for line, taken in zip(lines[1:], found.rungs, strict=True))])
     said = style.paint(wrap(conclusion(found), style.width), GREEN if found.fits else YELLOW if found.path else RED)
     return "\n\n".join([style.paint(wrap(head(found), style.width), BOLD), *([table] if found.rungs else []), said])

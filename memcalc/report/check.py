@@ -39,7 +39,7 @@ def sort_key(row: Checked) -> tuple[int, float]:
 
 def text(rows: Sequence[Checked], style: Style) -> str:
     """A table."""
-    lines = columns([HEAD, *(_cells(row) for row in rows)], right=[False, False, False, True, True, False])
+    lines = columns([HEAD, *(_cells(row) for row in rows)], right=[False, False, False, True, True, False], width=style.width)
     return "\n".join([style.paint(lines[0], BOLD), *lines[1:]])
 
 

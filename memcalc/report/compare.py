@@ -16,7 +16,7 @@ from memcalc.report.tables import comma_rows, grid
 from memcalc.report.text import colour_of, labelled
 from memcalc.whatif.compare import Comparison, kinds
 
-LABEL = 40
+LABEL, MIN_LABEL = 40, 16
 MOVERS = 3
 CUT_FROM_STAGE = {"optimizer": 1, "gradients": 2, "weights": 3}
 
@@ -26,8 +26,10 @@ def text(found: Comparison, style: Style) -> str:
     unit = _unit(found)
     letters = letters_of(found)
     rows = rows_of([estimate.peak.terms for estimate in found.estimates])
-    cells = [["", *_heads(letters)], *([("  " * row.depth) + shorten(row.label, LABEL - 2 * row.depth), *_cells(row, unit)] for row in rows)]
+    cells = [["", *_heads(letters)], *(["  " * row.depth + row.label, *_cells(row, unit)] for row in rows)]
     cells += [["allocated", *_cells(_total(found), unit)], *_facts(found, unit)]
+    numbers = max(map(len, columns([row[1:] for row in cells])))
+    cells = [[shorten(row[0], max(min(LABEL, style.width - numbers - 2), MIN_LABEL)), *row[1:]] for row in cells]
     lines = columns(cells, right=[False, *([True] * (len(cells[0]) - 1))])
     lines[0] = style.paint(lines[0], DIM)
     lines.insert(len(rows) + 1, style.paint("─" * max(map(len, lines)), DIM))

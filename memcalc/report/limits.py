@@ -23,7 +23,7 @@ def text(found: Limits, style: Style) -> str:
     """All answers."""
     unit = unit_for(found.room.capacity_bytes)
     rows = [list(HEAD), *(_row(answer, unit) for answer in found.answers)]
-    lines = columns(rows, right=[False, True, True, True, True, True, False])
+    lines = columns(rows, right=[False, True, True, True, True, True, False], width=style.width)
     lines[0] = style.paint(lines[0], BOLD)
     probes = columns([["micro_batch", f"expect {unit.name}", ""], *([str(p.micro_batch), unit.number(p.allocated_bytes), _said(p.fits)] for p in found.probes)])
     parts = [head(found), "\n".join(lines), *([wrap(tokens(found), style.width)] if found.tokens else []), *notes(found)]

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from memcalc.report.style import BOLD, DIM, Style, columns, pad
+from memcalc.report.style import BOLD, DIM, Style, columns, pad, wrap
 from memcalc.report.tables import comma_rows, grid
 from memcalc.report.words import count
 from memcalc.units import gib
@@ -24,7 +24,7 @@ def listing(head: Sequence[str], rows: Sequence[Sequence[Any]], *, form: str, st
     cells = [[_cell(value) for value in row] for row in rows]
     if form == "markdown":
         return grid(cells, head, numbers_from=len(head))
-    lines = columns([list(head), *cells], right=[i in numbers for i in range(len(head))])
+    lines = columns([list(head), *cells], right=[i in numbers for i in range(len(head))], width=style.width)
     return "\n".join([style.paint(lines[0], DIM), *lines[1:]])
 
 
@@ -53,7 +53,7 @@ def described(found: Description, style: Style, *, depth: int = TREE_DEPTH) -> s
     facts += [("layers" if i == 0 else "", line) for i, line in enumerate(kinds)]
     facts += [("not run" if i == 0 else "", line) for i, line in enumerate(spec.untraced)]
     facts += [("assumed" if i == 0 else "", line) for i, line in enumerate(getattr(spec, "assumed", ()))]
-    lines = [f"{style.paint(pad(label, 12), DIM)}{text}" for label, text in facts]
+    lines = [f"{style.paint(pad(label, 12), DIM)}{wrap(text, style.width, indent=' ' * 12)}" for label, text in facts]
     return "\n".join([*lines, "", *_tree(found.tree, style, depth)])
 
 
@@ -120,7 +120,7 @@ def _tree(tree: Part, style: Style, depth: int) -> list[str]:
         name = "  " * level + (part.name or "all") + (f"  × {part.repeat}" if level == 1 and part.repeat > 1 else "")
         shape = " × ".join(f"{size:,}" for size in part.shape)
         rows.append([name, f"{part.num_params:,}", f"{part.num_params / (tree.num_params or 1):.1%}", shape])
-    lines = columns([["path", "parameters", "share", "shape"], *rows], right=[False, True, True, False])
+    lines = columns([["path", "parameters", "share", "shape"], *rows], right=[False, True, True, False], width=style.width)
     return [style.paint(lines[0], DIM), style.paint(lines[1], BOLD), *lines[2:]]
 
 

@@ -29,7 +29,7 @@ def text(found: Plans, style: Style) -> str:
     rows = [[*HEAD, f"needs {unit.name}", "cost"], *(_row(one, unit, trial=i in found.trials) for i, one in enumerate(found.fitting))]
     same = [i for i in range(len(HEAD)) if HEAD[i] in ("vpp", "cp", "ep", "offload") and len({row[i] for row in rows[1:]} - {"1", ""}) == 0]
     rows = [[cell for i, cell in enumerate(row) if i not in same] for row in rows]
-    lines = columns(rows, right=[cell in (*DEGREES, "micro_batch", "grad_accum", rows[0][-2], "cost") for cell in rows[0]])
+    lines = columns(rows, right=[cell in (*DEGREES, "micro_batch", "grad_accum", rows[0][-2], "cost") for cell in rows[0]], width=style.width)
     lines = [style.paint(lines[0], BOLD), style.paint(lines[1], GREEN), *lines[2:]]
     parts = [wrap(head(found), style.width), "\n".join(lines), wrap(why(found), style.width), wrap(trials(found), style.width)]
     return "\n\n".join([*parts, style.paint(wrap(RULE, style.width), DIM)])

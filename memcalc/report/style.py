@@ -101,9 +101,38 @@ def wrap(text: str, width: int, *, indent: str = "") -> str:
     return f"\n{indent}".join([*lines, line])
 
 
-def columns(rows: Sequence[Sequence[str]], *, right: Sequence[bool] = (), gap: int = 2) -> list[str]:
-    """Rows of cells as lines; `right` says which columns hold numbers."""
+def columns(rows: Sequence[Sequence[str]], *, right: Sequence[bool] = (), gap: int = 2, width: int | None = None) -> list[str]:
+    r"""Rows of cells as lines.
+
+    Args:
+        rows: of cells.
+        right: which columns hold numbers.
+        gap: columns of space between.
+        width: of the page; where the rows are wider, the widest columns of words are wrapped, and such a row is several lines in one text.
+
+    >>> columns([["a", "one two three"]], width=8)
+    ['a  one\n   two\n   three']
+    """
     count = max((len(row) for row in rows), default=0)
     widths = [max((display_width(row[i]) for row in rows if i < len(row)), default=0) for i in range(count)]
     at_right = [*right, *([False] * (count - len(right)))]
-    return [(" " * gap).join(pad(cell, widths[i], right=at_right[i]) for i, cell in enumerate(row)).rstrip() for row in rows]
+    if width is not None:
+        _narrow(widths, [i for i in range(count) if not at_right[i]], rows, width - gap * (count - 1))
+    return [_row(row, widths, at_right, " " * gap) for row in rows]
+
+
+def _row(row: Sequence[str], widths: Sequence[int], right: Sequence[bool], gap: str) -> str:
+    cells = [wrap(cell, widths[i]).split("\n") if display_width(cell) > widths[i] else [cell] for i, cell in enumerate(row)]
+    turns = range(max(map(len, cells), default=0))
+    lines = ([pad(cell[turn] if turn < len(cell) else "", widths[i], right=right[i]) for i, cell in enumerate(cells)] for turn in turns)
+    return "\n".join(gap.join(line).rstrip() for line in lines)
+
+
+def _narrow(widths: list[int], able: Sequence[int], rows: Sequence[Sequence[str]], room: int) -> None:
+    """Take from the widest of these columns, as far as their longest word, until all are within the room."""
+    least = {i: max((display_width(word) for row in rows if i < len(row) for word in row[i].split(" ")), default=0) for i in able}
+    while sum(widths) > room:
+        wide = [i for i in able if widths[i] > max(least[i], 1)]
+        if not wide:
+            return
+        widths[max(wide, key=lambda i: widths[i])] -= 1

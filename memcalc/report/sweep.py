@@ -35,7 +35,7 @@ def text(found: Swept, rows: Sequence[Combination], style: Style, *, more: int =
         parts.append(style.paint(f"… {more:,} more (--rows shows them, --format csv has all)", DIM))
     parts.append(summary(found))
     if reasons:
-        parts.append("\n".join(f"  {count:,} × {reason}" for reason, count in found.reasons().items()))
+        parts.append("\n".join(wrap(f"{count:,} × {reason}", style.width, indent="  ") for reason, count in found.reasons().items()))
     if any(row.fits is not None for row in rows):
         parts.append(style.paint(wrap(RULE, style.width), DIM))
     return "\n\n".join(part for part in parts if part)
@@ -45,7 +45,10 @@ def summary(found: Swept) -> str:
     """How many there are of each kind, in one line."""
     counts = found.counts()
     total = sum(counts.values())
-    judged = [f"{counts['fits']:,} fit", f"{counts['does not fit']:,} do not"] if counts["fits"] + counts["does not fit"] else []
+    fit, unfit = (
+        f"{counts[key]:,} {one if counts[key] == 1 else many}" for key, one, many in (("fits", "fits", "fit"), ("does not fit", "does not", "do not"))
+    )
+    judged = [fit, unfit] if counts["fits"] + counts["does not fit"] else []
     invalid = [f"{counts['invalid']:,} cannot be (--show-invalid says why)"] if counts["invalid"] else []
     return f"{total:,} combination{'s' if total != 1 else ''}{': ' if judged or invalid else ''}{', '.join([*judged, *invalid])}"
 
@@ -121,10 +124,10 @@ def _table(found: Swept, rows: Sequence[Combination], style: Style) -> str:
     unit = _unit(rows)
     cells = [_head(found, unit), *(_cells(row, unit, found) for row in rows)]
     right = [*(all(isinstance(row.values[key], int) for row in rows) for key in found.axes), True, False, False]
-    lines = columns(cells, right=right)
+    lines = columns(cells, right=right, width=style.width)
     chart = list(_chart(found, rows))
     room = max(map(len, lines)) + 2
-    if chart and room + CHART <= style.width:
+    if chart and room + CHART <= style.width and not any("\n" in line for line in lines):
         lines = [f"{line:<{room}}{drawn}".rstrip() for line, drawn in zip(lines, ["", *chart], strict=True)]
         lines[0] = f"{lines[0]:<{room}}{_legend(rows)}".rstrip()
     painted = [style.paint(line, *_colour(row)) for line, row in zip(lines[1:], rows, strict=True)]

@@ -9,9 +9,9 @@ from memcalc.engine.result import Estimate, Instant, Verdict
 from memcalc.report import words
 from memcalc.report.explain import explained
 from memcalc.report.rows import Row, rows_of
-from memcalc.report.style import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Style, Unit, bar, display_width, pad, shorten, wrap
+from memcalc.report.style import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Style, Unit, bar, columns, display_width, pad, shorten, wrap
 
-LABEL, MIN_BAR, MAX_BAR, GAP = 38, 8, 20, 2
+LABEL, MIN_LABEL, MIN_BAR, MAX_BAR, GAP = 38, 16, 8, 20, 2
 NOTE_INDENT = " " * 10
 MARK = "▼ peak"
 
@@ -87,21 +87,23 @@ def table(rows: Sequence[Row], shown: Sequence[Instant], peak: int, unit: Unit, 
     totals = Row("allocated", ("allocated",), 0, tuple(instant.allocated_bytes for instant in shown))
     cells = [[_cell(value, unit) for value in row.values] for row in rows]
     widths = [max(len(part) for part in (*headings[i], unit.number(totals.values[i]), MARK, *(line[i] for line in cells))) for i in range(len(shown))]
-    label = min(max((2 * row.depth + display_width(row.label) for row in rows), default=0), LABEL)
-    room = style.width - (label + sum(widths) + GAP * (len(widths) + 1) + 5)
-    layout = _Layout(label, widths, peak, totals.values[peak] or 1, min(room, MAX_BAR) if room >= MIN_BAR else 0, style)
+    gap = GAP if style.width - sum(widths) - GAP * len(widths) >= MIN_LABEL else 1
+    most = max(min(LABEL, style.width - sum(widths) - gap * len(widths)), MIN_LABEL)
+    label = min(max((2 * row.depth + display_width(row.label) for row in rows), default=0), most)
+    room = style.width - (label + sum(widths) + gap * (len(widths) + 1) + 5)
+    layout = _Layout(label, widths, peak, totals.values[peak] or 1, min(room, MAX_BAR) if room >= MIN_BAR else 0, style, gap)
     lines = [
         layout.heading([MARK if i == peak else "" for i in range(len(shown))], CYAN),
         *(layout.heading([heading[part] for heading in headings], DIM) for part in (0, 1)),
         *(layout.row(row, line) for row, line in zip(rows, cells, strict=True)),
-        style.paint("─" * (label + sum(widths) + GAP * len(widths)), DIM),
+        style.paint("─" * (label + sum(widths) + gap * len(widths)), DIM),
         layout.row(totals, [unit.number(value) for value in totals.values], share=False),
     ]
     return [line for line in lines if line]
 
 
 class _Layout(NamedTuple):
-    """Where the columns of a table stand, and how wide a bar for the whole would be."""
+    """Where the columns of a table stand, how wide a bar for the whole would be, and the space between columns."""
 
     label: int
     widths: Sequence[int]
@@ -109,12 +111,13 @@ class _Layout(NamedTuple):
     whole: int
     bars: int
     style: Style
+    gap: int = GAP
 
     def heading(self, cells: Sequence[str], *codes: str) -> str:
         if not any(cells):
             return ""
         return self.style.paint(
-            (" " * self.label + "".join(" " * GAP + pad(cell, self.widths[i], right=True) for i, cell in enumerate(cells))).rstrip(), *codes
+            (" " * self.label + "".join(" " * self.gap + pad(cell, self.widths[i], right=True) for i, cell in enumerate(cells))).rstrip(), *codes
         )
 
     def row(self, row: Row, cells: Sequence[str], *, share: bool = True) -> str:
@@ -122,7 +125,7 @@ class _Layout(NamedTuple):
         line = style.paint(pad(shorten("  " * row.depth + row.label, self.label), self.label), *((BOLD,) if top else ()))
         for i, cell in enumerate(cells):
             codes = () if i == self.peak and not top else (BOLD,) if i == self.peak else (DIM,)
-            line += " " * GAP + style.paint(pad(cell, self.widths[i], right=True), *codes)
+            line += " " * self.gap + style.paint(pad(cell, self.widths[i], right=True), *codes)
         part = row.values[self.peak] / self.whole
         if share and self.bars and part >= 0.005:
             line += f"  {part:4.0%} {style.paint(bar(part, self.bars), CYAN if top else DIM)}"
@@ -143,8 +146,7 @@ def _ranks(estimate: Estimate, unit: Unit, style: Style) -> str:
         cells = [unit.number(by_name[name]) if name in by_name else "·" for name in names]
         on_card = [unit.number(rank.device_bytes) for _ in card]
         rows.append([words.rank_name(rank) or "all", str(rank.num_ranks), *cells, *on_card, words.instant(rank.peak.name)])
-    widths = [max(display_width(row[i]) for row in rows) for i in range(len(head))]
-    lines = [(" " * GAP).join(pad(cell, widths[i], right=0 < i < len(head) - 1) for i, cell in enumerate(row)).rstrip() for row in rows]
+    lines = columns(rows, right=[0 < i < len(head) - 1 for i in range(len(head))], width=style.width)
     return "\n".join([style.paint(f"{unit.name} on each kind of rank", BOLD), "", style.paint(lines[0], DIM), *lines[1:]])
 
 

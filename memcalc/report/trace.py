@@ -57,7 +57,7 @@ def _census(found: Agreement, style: Style) -> list[str]:
     rest = holdings[SHOWN:]
     if rest:
         rows.append([f"{len(rest)} more", "", "", "", str(sum(h.copies for h in rest)), unit.number(sum(h.total_bytes for h in rest))])
-    lines = columns(rows, right=[False, False, False, True, True, True])
+    lines = columns(rows, right=[False, False, False, True, True, True], width=style.width)
     return [style.paint(f"Alive at the peak of the trace, in {instant(found.trace.peak)}", BOLD), style.paint(lines[0], DIM), *lines[1:]]
 
 

@@ -112,7 +112,8 @@ def _compose(text: str, where: str) -> yaml.Node | None:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = f":{mark.line + 1}" if mark else ""
-        raise InputError(f"is not YAML: {error.problem or error.context}", where=f"{where}{line}") from None
+        kind = "JSON" if where.endswith(".json") else "YAML"
+        raise InputError(f"is not {kind}: {error.problem or error.context}", where=f"{where}{line}") from None
     except yaml.reader.ReaderError:
         raise InputError("is not text; a run file in YAML was expected", where=where) from None
     except RecursionError:

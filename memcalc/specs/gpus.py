@@ -67,8 +67,7 @@ def find_gpu(name: str, *, where: str | None = "hardware.gpu") -> Gpu:
         raise InputError(f"several cards are called {name!r}: {' or '.join(matches)}", where=where)
     if re.fullmatch(r"\s*[\d.]+\s*[gmGM][iI]?[bB]\s*", name):
         size = parse_bytes(name, where=where)
-        if size > 0:
-            return Gpu(f"{gib(size)} card", size, size)
+        return Gpu(f"{gib(size)} card", size, size)
     raise UnknownNameError("GPU", name, gpus(), where=where, hint="(or give the memory that torch sees, such as 79.1GiB)")
 
 

@@ -58,7 +58,9 @@ def axis_of(name: str, text: str, *, where: str) -> tuple[int | str, ...]:
     """
     node, values = flags().get(name), parse_axis(text, where=where)
     if isinstance(node, Leaf):
-        for value in values:
+        numbers = [value for value in values if isinstance(value, int)]
+        ends = {min(numbers), max(numbers)} if numbers and node.kind in ("int", "float") else set(numbers)  # what lies between is as good
+        for value in (*ends, *(value for value in values if not isinstance(value, int))):
             coerce(node, str(value), name=where, where=None)
     return values
 
@@ -79,6 +81,8 @@ def _values(part: str, text: str, where: str | None) -> Iterator[int | str]:
     factor, by = match[3] == "x", int(match[4] or 1)
     if first > last or by < (2 if factor else 1) or (factor and first == 0):
         raise InputError(f"{part!r} goes nowhere; the first value is at most the last, a step is at least 1, a factor at least 2", where=where)
+    if not factor and (last - first) // by >= MAX_VALUES:
+        raise InputError(f"{part!r} has more than {MAX_VALUES:,} values", where=where)
     value = first
     while value <= last:
         yield value

@@ -19,6 +19,9 @@ from memcalc.whatif.sweep import SIZES, Points, sweep
 MODEL = "model"
 """The axis of models, which has no flag."""
 
+MAX_COMBINATIONS = 20_000_000
+"""No sweep has more: each takes some thirty bytes."""
+
 TRUTH = {"true": True, "on": True, "1": True, "false": False, "off": False, "none": False, "0": False}
 
 Axes = Mapping[str, Sequence[int | str]]
@@ -155,9 +158,11 @@ def swept(
     """A sweep over layers of a run and axes by flag (``micro-batch``; ``model`` for models).
 
     Raises:
-        InputError: none of the combinations can be.
+        InputError: none of the combinations can be, or there are too many.
     """
     named = {name.replace("-", "_"): tuple(values) for name, values in axes.items()}
+    if size(named) > MAX_COMBINATIONS:
+        raise InputError(f"{size(named):,} combinations are more than the {MAX_COMBINATIONS:,} that one sweep holds; take larger steps, or factors (a:b:x2)")
     for key in SIZES:
         for value in named.get(key, ()):
             if not isinstance(value, int) or value < 1:

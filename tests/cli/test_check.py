@@ -69,7 +69,7 @@ def test_rows_in_every_format(cli: Cli, format_name: str) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("a.json", '{"zero_optimization": {"stage": 3', "a.json:2: is not YAML"),
+        ("a.json", '{"zero_optimization": {"stage": 3', "a.json:2: is not JSON"),
         ("a.json", '{"zero_optimization": {"stage": "three"}}', "a.json:1"),
         ("a.yaml", "distributed_type: FSDP\nsurprise: 1\n", "a.yaml:2: unknown key of accelerate YAML 'surprise'"),
         ("a.yaml", "base_model: m\nmicro_batch_size: lots\n", "a.yaml:2"),
@@ -112,6 +112,27 @@ def test_what_people_posted_gets_the_answer_it_had(cli: Cli, case: str, flags: s
 def test_nothing_to_check_is_said(cli: Cli) -> None:
     assert "name files, or a launch command behind --" in cli.refused("check")
     assert "no program" in cli.refused("check", "--", "A=1")
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("*.nothing", "*.nothing: no file matches this pattern"),
+        ("nothere.yaml", "nothere.yaml: no such file"),
+        ("llama-7b", "llama-7b: is neither a file of a run (.yaml, .yml, .json, .toml) nor a launch command"),
+        (".", ".: is neither a file of a run"),
+    ],
+)
+def test_what_is_no_run_is_said(cli: Cli, word: str, said: str) -> None:
+    assert said in cli.refused("check", word)
+
+
+def test_why_one_of_several_runs_is_refused_is_said_in_full(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text("hello: 1\n", encoding="utf-8")
+    done = cli("check", "run.yaml", "bad.yaml")
+    assert done.status == 2
+    assert "memcalc: bad.yaml:1: unknown key 'hello'" in done.err
+    assert "run.yaml" in done.out
 
 
 def test_a_task_that_is_not_counted_is_refused_with_its_place(cli: Cli, tmp_path: Path) -> None:

@@ -30,6 +30,11 @@ def test_a_snapshot_is_needed(cli: Cli, tmp_path: Path) -> None:
     assert "--base" in cli.refused("diff", str(tmp_path / "a.yaml"))
 
 
+def test_files_that_are_not_there_make_no_comment(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "base.json").write_text('{"schema_version": 1, "runs": {}}')
+    assert "nowhere.yaml: no such file" in cli.refused("diff", "nowhere.yaml", "--base", str(tmp_path / "base.json"))
+
+
 def test_the_action_and_the_hook_call_commands_that_there_are() -> None:
     action = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
     scripts = "\n".join(step["run"] for step in action["runs"]["steps"])

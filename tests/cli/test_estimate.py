@@ -24,7 +24,7 @@ BAD_FLAGS = {
     "unknown option": (("llama-7b", "--micro-bach", "2"), "unknown option '--micro-bach'; did you mean --micro-batch"),
     "unknown optimizer": (("llama-7b", "--optimizer", "adamw_toch"), "adamw_torch"),
     "unknown card": (("llama-7b", "--gpu", "h1000"), "unknown GPU 'h1000'"),
-    "unknown dtype": (("llama-7b", "--dtype", "bf17"), "unknown dtype 'bf17'; did you mean bfloat16"),
+    "unknown dtype": (("llama-7b", "--dtype", "bf17"), "unknown dtype 'bf17'; did you mean bf16"),
     "unknown choice": (("llama-7b", "--attention", "flash"), "accepted: eager, sdpa, flash_attention_2"),
     "negative size": (("llama-7b", "--micro-batch", "-1"), "--micro-batch is '-1'; accepted: a whole number from 1 to 2^40"),
     "zero size": (("llama-7b", "--seq-len", "0"), "--seq-len is '0'; accepted: a whole number from 1 to 2^40"),
@@ -40,6 +40,14 @@ BAD_FLAGS = {
     "value for a switch": (("llama-7b", "--explain=3"), "--explain: is a switch"),
     "two models": (("llama-7b", "llama-13b"), "one argument too many"),
     "a limit without sense": (("llama-7b", "--limit", "75 parsecs"), "--limit: '75 parsecs' is not a size"),
+    "an empty limit": (("llama-7b", "--limit", "0"), "--limit: no card has 0 bytes of memory"),
+    "a limit without unit": (("llama-7b", "--limit", "75"), "--limit: no card has 75 bytes of memory; write a size such as 75GiB"),
+    "more cards than there are": (("llama-7b", "--gpus", "1000000000000"), "--gpus is '1000000000000'; accepted: a whole number from 1 to 2^20"),
+    "a cache of no dtype": (("llama-7b", "--task", "inference", "--kv-cache-dtype", "foo"), "unknown cache dtype 'foo'"),
+    "a dtype like no other": (("llama-7b", "--dtype", "foo"), "unknown dtype 'foo'; known: bf16, bfloat16"),
+    "a model that reads no text": (("vit-base",), "vit-base reads no text, so no step of it is known"),
+    "one flag with two values": (("llama-7b", "--tp", "2", "--tp", "4"), "--tp: is given twice, as 2 and 4"),
+    "a file of no name": (("llama-7b", "-o", ""), "-o: is given nothing"),
     "a margin without sense": (("llama-7b", "--margin", "150%"), "--margin: '150%' is not a share"),
     "unwritable file": (("llama-7b", "-o", "/nowhere/at/all"), "/nowhere/at/all: cannot be written"),
     "a run file that is not there": (("--config", "nowhere.yaml"), "nowhere.yaml: no such file"),
@@ -244,3 +252,20 @@ def test_defaults_are_stated(cli: Cli, model: str) -> None:
     out = cli("estimate", model).out
     for word in ("train", "bfloat16", "adamw_torch", "recompute none", "micro_batch 1", "sdpa", "transformers code", "assumed"):
         assert word in out
+
+
+def test_inference_lists_what_only_training_reads(cli: Cli) -> None:
+    words = "--task inference --optimizer sgd --momentum 0.9 --recompute full --recompute-method block --grad-accum 4 --zero 2 --gpus 4 --bucket-cap-mb 50"
+    ignored = json.loads(cli("estimate", "llama-7b", *words.split(), "--format", "json").out)["ignored"]
+    assert {line.partition(":")[0] for line in ignored} == {
+        "optimizer", "momentum", "recompute", "recompute_method", "grad_accum", "sharding.zero", "sharding.bucket_cap_mb"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "words", ["estimate llama-7b --gpus 8 --gpu h100-80g", "compare llama-7b zero=1,gpus=4 zero=2,gpus=4", "sweep llama-7b --tp 1,3 --show-invalid"]
+)
+def test_tables_keep_to_a_narrow_page(cli: Cli, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "64")
+    wide = [line for line in cli(*words.split()).out.splitlines() if len(line) > 66]
+    assert wide == []

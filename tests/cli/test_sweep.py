@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import time
 from pathlib import Path
 
 from tests.cli.run import Cli
@@ -82,3 +83,10 @@ def test_bad_axes_are_refused_in_one_line(cli: Cli) -> None:
     assert "--rows" in cli.refused("sweep", "llama-7b", "--tp", "1,2", "--rows", "x")
     assert "did you mean" in cli.refused("sweep", "llama-7", "--tp", "1,2")
     assert "unknown" in cli.refused("sweep", "llama-7b", "--over", "nonsense=1,2")
+
+
+def test_what_is_too_much_is_refused_at_once(cli: Cli) -> None:
+    begin = time.perf_counter()
+    assert "'1:1000000000' has more than 10,000,000 values" in cli.refused("sweep", "llama-7b", "--seq-len", "1:1000000000")
+    assert "10,000,000,000 combinations are more than" in cli.refused("sweep", "llama-7b", "--seq-len", "1:100000", "--micro-batch", "1:100000")
+    assert time.perf_counter() - begin < 2

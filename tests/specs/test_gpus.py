@@ -46,11 +46,16 @@ def test_a_name_of_two_cards_is_an_error_that_names_them(name: str, both: str) -
         find_gpu(name)
 
 
-@pytest.mark.parametrize("name", ["h101", "", "a100-20g", "gpu", "0GiB", "-1GiB", "80g"])
+@pytest.mark.parametrize("name", ["h101", "", "a100-20g", "gpu", "-1GiB", "80g"])
 def test_an_unknown_card_is_met_with_near_ones_and_the_way_out(name: str) -> None:
     with pytest.raises(UnknownNameError, match=r"unknown GPU .*give the memory that torch sees") as caught:
         find_gpu(name)
     assert caught.value.where == "hardware.gpu"
+
+
+def test_no_card_is_empty() -> None:
+    with pytest.raises(InputError, match="no card has 0GiB of memory"):
+        find_gpu("0GiB")
 
 
 def test_a_size_stands_for_a_card_that_is_not_listed() -> None:

@@ -76,7 +76,7 @@ def test_a_flag_over_a_file_is_named_in_the_message(tmp_path: Path) -> None:
     path.write_text("model: a\nsharding:\n  tp: 2\n")
     with pytest.raises(InputError) as error:
         merged([file_layer(path), flag_layer({"tp": "x"})])
-    assert str(error.value) == "--tp is 'x'; accepted: a whole number from 1 to 2^40"
+    assert str(error.value) == "--tp is 'x'; accepted: a whole number from 1 to 2^20"
 
 
 def test_unknown_names_name_the_nearest() -> None:
@@ -149,4 +149,4 @@ def test_what_pydantic_alone_knows_is_said_in_one_line(monkeypatch: pytest.Monke
     monkeypatch.setattr("memcalc.specs.read._more_to_check", lambda section: True)
     assert read_run("a", tp=2) == read_run({"model": "a", "sharding": {"tp": 2}})
     monkeypatch.setattr("memcalc.specs.read.coerce", lambda leaf, value, *, name, where: value)
-    assert refused("a", tp=0) == "tp is 0; accepted: a whole number from 1 to 2^40"
+    assert refused("a", tp=0) == "tp is 0; accepted: a whole number from 1 to 2^20"

@@ -14,7 +14,7 @@ def parse(command: Command, name: str, argv: Sequence[str]) -> Given:
     ``--flag value``, ``--flag=value``, ``--switch``, ``--no-switch``, ``-o value``, underscores for dashes; after ``--`` all are arguments.
 
     Raises:
-        InputError: a flag that there is not, a value that is missing or not among its choices, too many or too few arguments.
+        InputError: a flag that there is not, a value that is missing or not among its choices, one flag with two values, too many or too few arguments.
     """
     known = _by_name(command.options())
     flags: dict[str, str | bool] = {}
@@ -25,9 +25,7 @@ def parse(command: Command, name: str, argv: Sequence[str]) -> Given:
             arguments.extend(words)
         elif word.startswith("-") and len(word) > 1 and not word[1].isdigit():
             option, value = _option(word, words, known)
-            before = flags.get(option.name)
-            joined = option.repeatable and isinstance(before, str) and isinstance(value, str)
-            flags[option.name] = f"{before},{value}" if joined else value
+            flags[option.name] = _together(option, word, flags.get(option.name), value)
         else:
             arguments.append(word)
     _check_arguments(command, name, arguments)
@@ -62,9 +60,25 @@ def _option(word: str, words: Iterator[str], known: dict[str, Option]) -> tuple[
         attached = next(words, "--")
         if attached.startswith("--"):
             raise InputError(f"needs a value{_accepted(option)}", where=flag)
+    if not attached:
+        raise InputError(f"is given nothing{_accepted(option) or '; a value is needed'}", where=flag)
     if option.choices and attached not in option.choices:
         raise InputError(f"{attached!r} is not known{_accepted(option)}", where=flag)
     return option, attached
+
+
+def _together(option: Option, word: str, before: str | bool | None, value: str | bool) -> str | bool:
+    """A flag's value beside the one that it was given before.
+
+    Raises:
+        InputError: it takes one, and they differ.
+    """
+    if before is None or before == value:
+        return value
+    if option.repeatable and isinstance(before, str) and isinstance(value, str):
+        return f"{before},{value}"
+    shown = "on and off" if option.is_switch else f"{before} and {value}"
+    raise InputError(f"is given twice, as {shown}; give it once", where=word.partition("=")[0])
 
 
 def _switch(option: Option, flag: str, attached: str | None, *, turned_off: bool) -> bool:

@@ -34,8 +34,8 @@ def test_switches_go_on_and_off() -> None:
     assert given("x", "--on=false").flags == {"on": False}
 
 
-def test_the_last_value_wins_and_lists_add_up() -> None:
-    assert given("x", "--size", "1", "--size", "2").text("size") == "2"
+def test_a_flag_has_one_value_and_lists_add_up() -> None:
+    assert given("x", "--size", "1", "--size=1").text("size") == "1"
     assert given("x", "--names", "a,b", "--names", "c").text("names") == "a,b,c"
 
 
@@ -57,6 +57,9 @@ def test_a_negative_number_is_a_value() -> None:
         (("x", "--size"), "--size: needs a value"),
         (("x", "--size", "--on"), "--size: needs a value"),
         (("x", "--kind", "c"), "--kind: 'c' is not known; accepted: a, b"),
+        (("x", "--size", "1", "--size", "2"), "--size: is given twice, as 1 and 2"),
+        (("x", "--on", "--no-on"), "--no-on: is given twice, as on and off"),
+        (("x", "--size", ""), "--size: is given nothing"),
         (("x", "--loud=maybe"), "--loud: is a switch"),
         (("x", "--no-loud"), "unknown option '--no-loud'"),
         ((), "do: THING is missing"),

@@ -1,0 +1,102 @@
+"""``memcalc diagnose``: after a crash, what it was."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TextIO
+
+from memcalc.cli.shell.command import Argument, Command, Given, Option
+from memcalc.cli.shell.errors import DOES_NOT_FIT, FITS
+from memcalc.cli.shell.files import FROM, asked
+from memcalc.cli.shell.output import OUT_FILE, format_option, sink
+from memcalc.cli.shell.runs import MODEL, run_options
+from memcalc.errors import InputError
+
+if TYPE_CHECKING:
+    from memcalc.specs.run import Run
+    from memcalc.whatif.advise import Advice
+    from memcalc.whatif.diagnose import Diagnosis
+
+LOG = Argument("LOG", "a log with an out-of-memory message, or - for stdin", required=True)
+LADDER = Option("ladder", "after the diagnosis, what to change in the run so that it fits (`memcalc advise`)", negatable=True, default="on")
+
+
+def options() -> tuple[Option, ...]:
+    """Flags of this command; ``--run`` is ``--config``."""
+    config, *others = run_options()
+    config = config._replace(help="the run that wrote the log, in YAML; flags win over it", aliases=("run",))
+    return (config, *others, FROM, LADDER, format_option("table", "json", "markdown"), OUT_FILE)
+
+
+def run(given: Given) -> int:
+    """Do it. The exit status is 1 where something ran out of memory."""
+    from memcalc.whatif.diagnose import diagnose
+
+    log, *words = given.arguments
+    job = asked(given, words).run if words or given.text("config") or given.text("from") else None
+    with opened(log) as lines:
+        found = diagnose(lines, job)
+    out = sink(given)
+    from memcalc.report import diagnose as report
+    from memcalc.report.style import Style
+
+    if out.format == "json":
+        out.write(report.as_json(found))
+    else:
+        style = Style(out.width, out.colour)
+        parts = [report.text(found, style) if out.format == "table" else report.markdown(found)]
+        advice = ladder(found, job) if given.flags.get("ladder", True) else None
+        if advice is not None:
+            from memcalc.report import advise
+
+            parts.append(advise.text(advice, style) if out.format == "table" else advise.markdown(advice))
+        out.write("\n\n".join(parts))
+    return DOES_NOT_FIT if found.findings else FITS
+
+
+def ladder(found: Diagnosis, job: Run | None) -> Advice | None:
+    """What to change from here: where a card ran out of memory, and the run and its cards are known."""
+    if job is None or not any(finding.crash.message.kind == "device" for finding in found.findings):
+        return None
+    if job.hardware.gpu is None and found.limit_bytes is None:
+        return None
+    from memcalc.engine.resolve import SERVERS
+    from memcalc.whatif.advise import advise
+
+    return None if job.code in SERVERS else advise(job, limit_bytes=found.limit_bytes)
+
+
+@contextmanager
+def opened(path: str) -> Iterator[TextIO]:
+    """A log as text, whatever bytes are in it; a progress bar's returns end its lines.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    if path == "-":
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(errors="replace")
+        yield sys.stdin
+        return
+    try:
+        file = open(path, encoding="utf-8", errors="replace")  # noqa: PTH123, SIM115
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot be read: {getattr(error, 'strerror', None) or error}", where=path) from None
+    with file:
+        yield file
+
+
+COMMAND = Command(
+    run,
+    "After a crash: what an out-of-memory message means, which tensor it was, where in the step, and what to change.",
+    (LOG, MODEL._replace(many=True)),
+    options,
+    example=(
+        "memcalc diagnose train.log",
+        "memcalc diagnose train.log --run run.yaml",
+        "kubectl logs pod | memcalc diagnose - llama-7b --zero 2 --dp 8 --gpu v100-32g",
+    ),
+)

@@ -1,0 +1,31 @@
+"""The host's memory: the kernel's killer in its own log, and what launchers say of a process that it ended."""
+
+from __future__ import annotations
+
+import re
+
+from memcalc.whatif.diagnose.message import Message, size
+
+MARK = (
+    r"Killed process \d+|oom-kill:constraint|exit ?code:? ?:?\(?-9\b"
+    r"|exits with return code = -9|died with <Signals\.SIGKILL|OOMKilled|oom_kill event|oom-kill event"
+    r"|DefaultCPUAllocator: (?:can't|not enough)|cannot pin .* bytes of memory|terminated by signal: ?9\b|\(dmesg: OOM\)"
+)
+
+KILLED = re.compile(
+    r"(?P<what>Memory cgroup out of memory|Out of memory)?[^\n]{0,40}?Killed process (?P<pid>\d+) \((?P<name>[^)]*)\)(?:[^\n]*?anon-rss:(?P<rss>\d+)kB)?"
+)
+ALLOCATE = re.compile(r"DefaultCPUAllocator: .{0,80}?(?:tried to allocate|you tried to allocate) (\d+) bytes")
+ENDED = re.compile(MARK)
+
+
+def parse(text: str) -> Message | None:
+    """The message, where the text has one."""
+    if found := KILLED.search(text):
+        held = size(f"{found['rss']} KiB") if found["rss"] else None
+        who = "the kernel, for a cgroup's limit" if (found["what"] or "").startswith("Memory cgroup") else "the kernel"
+        return Message("host", who, allocated=held)
+    if found := ALLOCATE.search(text):
+        return Message("host", "torch on the host", size(f"{found[1]} bytes"))
+    found = ENDED.search(text)
+    return Message("host", "a launcher, of a process that was killed") if found else None

@@ -1,0 +1,89 @@
+# ruff: noqa: E501 (messages as they are printed)
+"""Each wording's numbers, read as they are meant."""
+
+from __future__ import annotations
+
+import pytest
+
+from memcalc.whatif.diagnose import wordings
+from memcalc.whatif.diagnose.message import Message
+
+G, M = 2**30, 2**20
+
+LINES = {
+    "torch 1.3": (
+        "RuntimeError: CUDA out of memory. Tried to allocate 20.00 MiB (GPU 0; 11.17 GiB total capacity; 10.77 GiB already allocated; 8.88 MiB free; 71.00 MiB cached)",
+        {"kind": "device", "gpu": 0, "wanted": 20 * M, "free": 8.88 * M, "reserved": 71 * M},
+    ),
+    "torch_npu": (
+        (
+            "RuntimeError: NPU out of memory. Tried to allocate 260.00 MiB (NPU 0; 28.50 GiB total capacity; 10.24 GiB already allocated; 10.24 GiB current active; "
+            "149.57 MiB free; 10.28 GiB reserved in total by PyTorch)"
+        ),
+        {"kind": "device", "gpu": 0, "wanted": 260 * M, "capacity": 28.5 * G, "reserved": 10.28 * G},
+    ),
+    "torch 2.6": (
+        (
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 79.15 GiB of which 1.25 GiB is free. Process 7 has "
+            "10.00 GiB memory in use. Including non-PyTorch memory, this process has 67.90 GiB memory in use. Of the allocated memory 60.00 GiB is allocated by PyTorch, "
+            "with 24.00 MiB allocated in private pools (e.g., CUDA Graphs), and 5.50 GiB is reserved by PyTorch but unallocated."
+        ),
+        {"kind": "device", "gpu": 1, "wanted": 2 * G, "process": 67.9 * G, "allocated": 60 * G, "reserved": 65.5 * G},
+    ),
+    "torch 2.6 on XPU": (
+        (
+            "torch.OutOfMemoryError: XPU out of memory. Tried to allocate 7.50 GiB. GPU 0 has a total capacity of 15.91 GiB. Of the allocated memory 9.00 GiB is "
+            "allocated by PyTorch, and 1.00 GiB is reserved by PyTorch but unallocated."
+        ),
+        {"kind": "device", "wanted": 7.5 * G, "capacity": 15.91 * G, "reserved": 10 * G, "free": None},
+    ),
+    "MPS": (
+        "RuntimeError: MPS backend out of memory (MPS allocated: 17.00 GB, other allocations: 1.31 GB, max allowed: 18.13 GB). Tried to allocate 256 bytes on private pool.",
+        {"kind": "device", "wanted": 256, "capacity": 18.13e9},
+    ),
+    "XLA": ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 4294967296 bytes.", {"kind": "device", "wanted": 4 * G}),
+    "bare": ("RuntimeError: CUDA error: out of memory", {"kind": "device", "wanted": None}),
+    "cuBLAS": ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", {"kind": "library"}),
+    "vLLM, tokens": (
+        "ValueError: The model's max seq len (8192) is larger than the maximum number of tokens that can be stored in KV cache (6048). Try increasing …",
+        {"kind": "refusal", "tokens": (8192, 6048)},
+    ),
+    "vLLM, GiB": (
+        (
+            "ValueError: To serve at least one request with the model's max seq len (131072), (16.00 GiB KV cache is needed, which is larger than the available KV cache "
+            "memory (6.91 GiB). Based on the available memory, the estimated maximum model length is 56560."
+        ),
+        {"kind": "refusal", "wanted": 16 * G, "capacity": 6.91 * G, "tokens": (131072, 56560)},
+    ),
+    "vLLM, share": (
+        "ValueError: Free memory on device cuda:0 (3.21/24.0 GiB) on startup is less than desired GPU memory utilization (0.85, 20.4 GiB). Decrease …",
+        {"kind": "refusal", "wanted": 20.4 * G, "free": 3.21 * G, "capacity": 24 * G},
+    ),
+    "vLLM, nothing": ("ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`", {"kind": "refusal"}),
+    "SGLang": ("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: mem_fraction_static=0.8", {"kind": "refusal"}),
+    "the kernel": (
+        "[  510.9] Memory cgroup out of memory: Killed process 2343 (python3) total-vm:31763532kB, anon-rss:13928044kB, file-rss:12208kB, shmem-rss:0kB",
+        {"kind": "host", "allocated": 13928044 * 1024},
+    ),
+    "torchrun": ("ERROR:torch.distributed.elastic: failed (exitcode: -9) local_rank: 0 (pid: 77)", {"kind": "host"}),
+    "torch on the host": (
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:66] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 67108864 bytes. Error code 12",
+        {"kind": "host", "wanted": 64 * M},
+    ),
+    "DeepSpeed": ("MA 0.0 GB         Max_MA 0.0 GB         CA 55.83 GB         Max_CA 56 GB", {"kind": "usage", "reserved": 55.83 * G}),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_a_wording_is_read(name: str) -> None:
+    line, expected = LINES[name]
+    found = wordings.parse(line)
+    assert isinstance(found, Message)
+    for field, value in expected.items():
+        got = getattr(found, field)
+        got = got.bytes if hasattr(got, "half") else got
+        assert got == (pytest.approx(value, rel=1e-6) if isinstance(value, float) else value), field
+
+
+def test_no_line_of_a_healthy_log_is_a_message() -> None:
+    assert wordings.parse("epoch 1: loss 2.31, peak memory 71.20 GiB, 128/3000 [01:00<20:00, 2.1it/s]") is None

@@ -21,6 +21,7 @@ class BartEmbedding(Component):
         vocab, width: the table's axes.
         stack: whose front it is; the encoder's holds the table, the decoder's hands what the encoder gave to all layers behind it.
         positions: rows of the other table.
+        first: the gradient of the shared table is born here, rather than added to one that is there.
         sinusoidal: that table is given and takes no gradient; all sequences share its rows (Pegasus, Marian).
         norm: on their sum.
         dropout: on what comes out.
@@ -30,6 +31,7 @@ class BartEmbedding(Component):
     width: Axis
     stack: Stack
     positions: int
+    first: bool = False
     sinusoidal: bool = False
     norm: LayerNorm | None = None
     dropout: float = 0.0

@@ -121,7 +121,8 @@ class _Recording:
         self.release()
         profile.release = sum_up(events[begin:])
         profile.keeps = self.kept()
-        if (went.passed and not any(flow.requires_grad for flow in went.made.values())) or not (ctx.settings.records and went.out.requires_grad):
+        runs_back = (went.out.requires_grad and not went.passed) or any(flow.requires_grad for flow in went.made.values())
+        if not (ctx.settings.records and runs_back):
             return profile
         happened, end = self.backward(went, held, alone)
         profile.backward, profile.end = sum_up(happened), sum_up(end)
@@ -169,8 +170,8 @@ class _Recording:
     def backward(self, went: _Forward, held: list[Tensor], alone: frozenset[str]) -> tuple[list[Event], list[Event]]:
         """The events of the backward pass, with those of the forward that is run again, and what stays until that of the whole model is over."""
         ctx, tape, events = self.ctx, self.tape, self.events
-        grad: list[Tensor | None] = [tape.input(went.out.shape, went.out.dtype, LOSS_GRADIENT if self.block.role == "head" else self.gradient)]
-        edge = went.edge
+        path, edge = LOSS_GRADIENT if self.block.role == "head" else self.gradient, went.edge
+        grad: list[Tensor | None] = [tape.input(went.out.shape, went.out.dtype, path) if went.out.requires_grad else None]
         sent: dict[str, list[Tensor | None]] = {
             name: [tape.input(t.shape, t.dtype, f"activations/gradient of {name}")] for name, t in went.made.items() if t.requires_grad and name not in alone
         }

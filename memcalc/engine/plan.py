@@ -227,7 +227,7 @@ def make_plan(
             # Checkpointed layers need an input that takes a gradient: PEFT and Trainer call enable_input_require_grads.
             leaf = flow = replace(flow, requires_grad=True)
         kept |= made.keeps
-        parts.append(Part(block, made, shards_of(block, own or settings, layers, runs=own is not None, flat=job.engine == "deepspeed")))
+        parts.append(Part(block, made, shards_of(block, own or settings, layers, runs=own is not None)))
         anew.append(record)
     parts = with_sums(parts, anew)
     pixels, typed = (None, False) if sight is None or job.model.vision is None else (sight[1], job.model.vision.types)
@@ -245,14 +245,13 @@ def _inputs_of(
     return (settings, flow, beside) if block.role == "join" or beside is None else (sight[0], beside, None)
 
 
-def shards_of(block: Block, settings: Settings, layers: int = 1, *, runs: bool = True, flat: bool = False) -> tuple[Shard, ...]:
+def shards_of(block: Block, settings: Settings, layers: int = 1, *, runs: bool = True) -> tuple[Shard, ...]:
     """The parameters of one repetition of a block, as this rank holds them, without packed ones; a repetition may be a unit of several layers.
 
     Args:
         block, settings: which, and how it runs.
         layers: of such a unit.
         runs: it is used at all; otherwise its parameters are idle.
-        flat: the engine puts gradients of all that want one into flat tensors, zeros where none came: then none is idle.
     """
     takes: Callable[[str], bool] = settings.trainable or (lambda path: True)
     paths = [f"{block.path}/"] if layers == 1 else [f"{block.path}/{j}/" for j in range(layers)]
@@ -261,7 +260,7 @@ def shards_of(block: Block, settings: Settings, layers: int = 1, *, runs: bool =
     for path, weight in (pair for prefix in paths for pair in block.module.weights(prefix)):
         if path not in apart:
             wants = takes(path) and (weight.idle or not weight.frozen)
-            trainable = wants and (flat or (runs and not weight.frozen))
+            trainable = wants and runs and not weight.frozen
             found.append(_shard(path, weight, settings, trainable=trainable, idle=wants and not trainable))
     return tuple(found)
 

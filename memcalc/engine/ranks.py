@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from memcalc.components import Embedding, Head
 from memcalc.dataclass import dataclass
 from memcalc.errors import InputError, ShardingError
 from memcalc.formulas.experts import other_share, share
+from memcalc.models.untie import untied
 from memcalc.specs.job import Job, Mesh
-from memcalc.specs.model import Block, Component, ModelSpec
+from memcalc.specs.model import Block, ModelSpec
 from memcalc.specs.run import ShardingSpec
 
 Counts = tuple[tuple[int, ...], ...]
@@ -196,19 +196,6 @@ def blocks_of(job: Job) -> tuple[Block, ...]:
     from memcalc.engine.megatron_model import build
 
     return build(job)
-
-
-def untied(blocks: tuple[Block, ...]) -> tuple[Block, ...]:
-    """Both ends with a table of their own: where they stand on different ranks each holds its copy."""
-    return tuple(replace(b, module=_alone(b.module)) if b.role in ("embedding", "head") else b for b in blocks)
-
-
-def _alone(module: Component) -> Component:
-    from memcalc.components.mtp import MultiTokenHead
-
-    if isinstance(module, (Embedding, Head)):
-        return replace(module, tied=False) if module.tied else module
-    return replace(module, has_table=True) if isinstance(module, MultiTokenHead) else module
 
 
 def cut(blocks: tuple[Block, ...], counts: Sequence[int]) -> list[tuple[Block, ...]]:

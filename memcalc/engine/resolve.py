@@ -42,15 +42,10 @@ def resolve(run: Run) -> Job:
         raise InputError(f"{model.model_type} models read no text: memcalc counts them (`memcalc models show`), and does not run them", where="model")
     settled = settle(with_precision(with_liger(run, model)), hidden_size=model.hidden_size)
     run, model, assumed = load_quantised(settled.run, model)
-    if run.trainable_layers is not None:
-        from memcalc.models.freeze import freeze
-
-        model = freeze(model, run.trainable_layers)
-    if run.lora is not None:
-        from memcalc.models.lora import adapt
-
-        model = adapt(model, run.lora)
+    tied, model = model.tied, remade(run, model)
     assumptions = [*settled.assumptions, *assumed, *model.presumed]
+    if tied and not model.tied:
+        assumptions.append("the head has a table of its own: parallelize_module makes a new parameter of it, which unties it")
     if model.quantization is not None and run.quantization is None:
         assumptions.append(f"the checkpoint is stored in {model.quantization.name}: its weights are dequantised first")
     notes = [f"counted, not run: {what}" for what in model.untraced]
@@ -91,6 +86,23 @@ def resolve(run: Run) -> Job:
 
         refuse_evaluation(job)
     return job
+
+
+def remade(run: Run, model: ModelSpec) -> ModelSpec:
+    """The model as it is cut, frozen, or given what is trained beside it."""
+    if model.tied and run.code == "transformers" and run.sharding.tp > 1:
+        from memcalc.models.untie import untie
+
+        model = untie(model)
+    if run.trainable_layers is not None:
+        from memcalc.models.freeze import freeze
+
+        model = freeze(model, run.trainable_layers)
+    if run.lora is not None:
+        from memcalc.models.lora import adapt
+
+        model = adapt(model, run.lora)
+    return model
 
 
 def once(ignored: Iterable[str]) -> tuple[str, ...]:

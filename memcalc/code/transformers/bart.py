@@ -21,7 +21,7 @@ def embed(ctx: Context, m: BartEmbedding, x: Tensor) -> Tensor:
 
     The decoder's ids are the labels, shifted; in inference one of them. It has as many as the encoder.
     """
-    table, places = ctx.parameter_at("shared/weight", m.table, has_gradient=True), ctx.parameter(m.position_table)
+    table, places = ctx.parameter_at("shared/weight", m.table, has_gradient=not m.first), ctx.parameter(m.position_table)
     ids, length = x, ctx.seq
     if m.stack == "decoder":
         ctx.shared[STATES] = x

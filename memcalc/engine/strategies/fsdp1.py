@@ -239,7 +239,7 @@ class Engine(Flat):
         """The flat gradient appears; where one waits already, it is added to that."""
         flat = self.flat_gradient_bytes(shards)
         walk.alloc(FLAT, flat, Reason("flat_numel * width", {"width": self.plan.width}, "backward of torch.split"))
-        self.drop_gradients(walk, shards)
+        self.drop_gradients(walk, [s for s in shards if s.trainable])
         if self.defers:
             walk.free(f"gradients/whole {unit.path}", flat)
 

@@ -25,7 +25,7 @@ BUCKET = "buffers/reduce bucket"
 
 
 class Member(NamedTuple):
-    """One parameter of one repetition of a block.
+    """One parameter of one repetition of a block that takes a gradient, or would: the flat tensors have room for it.
 
     Attributes:
         shard: the parameter.
@@ -86,11 +86,16 @@ class Rank(Marked):
     def member(self, part: Part, i: int, shard: Shard) -> Member:
         """A trainable parameter of the i-th repetition of a block."""
         base, index = self._first[id(part)]
-        trainable = [s for s in registered(part) if s.trainable]
+        trainable = [s for s in registered(part) if s.wants_gradient]
         position = next(n for n, s in enumerate(trainable) if s is shard)
         found = self.members[base + i * index + position]
         assert found.shard is shard
         return found
+
+    @property
+    def with_gradients(self) -> list[Member]:
+        """Those to which a gradient comes."""
+        return [m for m in self.members if m.shard.trainable]
 
     @property
     def largest(self) -> Any:
@@ -142,7 +147,7 @@ def flatten_weights(walk: Walk, rank: Rank) -> None:
     walk.alloc("weights/flat buffer", flat, why)
     for part in rank.plan.parts:
         for shard in part.shards:
-            if shard.trainable:
+            if shard.wants_gradient:
                 walk.free(f"weights/{part.block.path}", shard.num_params * part.block.repeat * shard.width)
 
 
@@ -158,7 +163,7 @@ def members(parts: Sequence[Part]) -> Iterator[Member]:
     for part in parts:
         for _ in range(part.block.repeat):
             for shard in registered(part):
-                if shard.trainable:
+                if shard.wants_gradient:
                     yield Member(shard, index, offset)
                     index, offset = index + 1, offset + shard.num_params
 
@@ -167,7 +172,7 @@ def first_members(parts: Sequence[Part]) -> dict[int, tuple[int, int]]:
     """Of each part: the index of its first trainable parameter, and how many one repetition has."""
     found, index = dict[int, tuple[int, int]](), 0
     for part in parts:
-        count = sum(s.trainable for s in part.shards)
+        count = sum(s.wants_gradient for s in part.shards)
         found[id(part)] = (index, count)
         index += count * part.block.repeat
     return found

@@ -77,7 +77,7 @@ class Gathering(Rank):
                 for shard in registered(part):
                     small = shard.num_params <= self.zero.param_persistence_threshold and kept + shard.num_params <= self.zero.model_persistence_threshold
                     kept += shard.num_params if small else 0
-                    made[shard.path] = Param(len(self.params), shard.num_params, trainable=shard.trainable, persists=small)
+                    made[shard.path] = Param(len(self.params), shard.num_params, trainable=shard.wants_gradient, persists=small)
                     self.params.append(made[shard.path])
                 for module, paths in owners.items():
                     self.users[id(part), i, module] = [made[path] for path in paths]

@@ -234,7 +234,7 @@ class Stage12(Rank):
     def end_backward(self, walk: Walk) -> None:
         """What is left is reduced; the bucket goes; the gradient of the partition stays (``independent_gradient_partition_epilogue``)."""
         if not self.in_hooks:
-            for member in self.members:
+            for member in self.with_gradients:
                 self.put(walk, member)
         self.reduce(walk)
         self.close_bucket(walk)
@@ -318,7 +318,7 @@ class Stage1Cast(Stage1):
 
     def accumulated(self, walk: Walk) -> None:
         """Whole gradients in the dtype of accumulation, and the bucket."""
-        for member in self.members:
+        for member in self.with_gradients:
             walk.alloc(member.gradient, member.numel * self.gradient_width)
         self.open_bucket(walk)
 
@@ -340,6 +340,6 @@ class Stage1Cast(Stage1):
 
     def end_backward(self, walk: Walk) -> None:
         """Accumulated gradients are views of the bucket, or have stayed where they were: both live until the step lets go of them."""
-        for member in self.members if not self.in_hooks else ():
+        for member in self.with_gradients if not self.in_hooks else ():
             self.put(walk, member)
         self.reduce(walk)

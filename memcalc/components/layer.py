@@ -75,6 +75,7 @@ class PostNormLayer(Component):
         mlp: the feed-forward network.
         output_norm: on the sum after that.
         dropout: on what each branch adds.
+        holds_inner: its code runs the network's two linear layers itself, and has a variable for what lies between them (BERT).
     """
 
     self_attn: Component
@@ -82,3 +83,4 @@ class PostNormLayer(Component):
     mlp: Component
     output_norm: Norm
     dropout: float = 0.0
+    holds_inner: bool = False

@@ -34,6 +34,7 @@ def settings_of(job: Job) -> Settings:
         dtype=run.dtype,
         autocast=run.autocast,
         training=run.task == "train",
+        cached=not is_encoder(job.model),
         loss=run.loss,
         degrees=degrees_of(job),
         tp=mesh.tp,
@@ -110,6 +111,12 @@ def windows_of(model: ModelSpec, *, causal: bool = True) -> tuple[int | None, ..
     """The distinct windows of its attention layers that hide later keys, or of those that do not."""
     found = (m.window for block in model.blocks for m in components(block.module) if isinstance(m, (Attention, LatentAttention)) and m.causal == causal)
     return tuple(dict.fromkeys(found))
+
+
+def is_encoder(model: ModelSpec) -> bool:
+    """Whether every token sees all others, so that nothing is worth remembering."""
+    found = [m.causal for block in model.blocks for m in components(block.module) if isinstance(m, (Attention, LatentAttention))]
+    return bool(found) and not any(found)
 
 
 def components(module: Component) -> Iterator[Component]:

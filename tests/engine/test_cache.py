@@ -75,3 +75,10 @@ def test_a_latent_may_be_expanded() -> None:
     """Where an engine does not store latents: 128 heads of 192 and 128."""
     caches = layer_caches(read_model("deepseek-v3").blocks)
     assert token_bytes(caches, Policy(latent=False)) == 61 * 128 * (192 + 128) * 2
+
+
+@pytest.mark.parametrize("name", ["bert-base-uncased", "xlm-roberta-base"])
+def test_an_encoder_remembers_nothing(name: str) -> None:
+    """Every token sees all others: there is no next token to decode."""
+    found = estimate(read_run(name, seq_len=128, task="inference"))
+    assert not any(term.path.startswith("kv_cache") for instant in found.most_loaded.instants for term in instant.terms)

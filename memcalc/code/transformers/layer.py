@@ -88,7 +88,12 @@ def post_norm_layer(ctx: Context, m: PostNormLayer, x: Tensor) -> Tensor:
     h = dropout(ctx, ctx.run(m.self_attn, x, "self_attn"), m.dropout)
     ctx.probabilities = None
     h = ctx.run(m.attention_norm, h + x, "attention_norm")
-    y = dropout(ctx, ctx.run(m.mlp, h, "mlp"), m.dropout)
+    if m.holds_inner and isinstance(m.mlp, MLP):
+        with ctx.inside("mlp"):
+            held.append(apply_activation(ctx.run(m.mlp.up, h), m.mlp.activation))
+            y = dropout(ctx, ctx.run(m.mlp.down, held[-1]), m.dropout)
+    else:
+        y = dropout(ctx, ctx.run(m.mlp, h, "mlp"), m.dropout)
     y = ctx.run(m.output_norm, y + h, "output_norm")
     held.clear()
     return y

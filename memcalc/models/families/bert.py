@@ -112,4 +112,4 @@ def encoder_layer(config: Config, sizes: Sizes, dropout: float) -> PostNormLayer
         down=Linear("output.dense", sizes.intermediate, hidden, bias=True, split="row"),
         activation=config.str("hidden_act", default="gelu"),
     )
-    return PostNormLayer(attention, norm, mlp, norm, dropout=dropout)
+    return PostNormLayer(attention, norm, mlp, norm, dropout=dropout, holds_inner=True)

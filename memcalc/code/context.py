@@ -12,7 +12,7 @@ from typing import Any, Literal
 from memcalc.dataclass import dataclass
 from memcalc.errors import InputError, UnknownNameError
 from memcalc.specs.model import Axis, Component, Degrees, Weight
-from memcalc.tape.tape import Node, Tape
+from memcalc.tape.tape import Leaf, Node, Tape, nothing
 from memcalc.tape.tensor import Tensor
 
 TOWER = "tower "
@@ -83,6 +83,9 @@ class Settings:
         autocast: compute dtype of ``torch.autocast``, or None.
         training: forward to a loss, for a backward; otherwise inference with a cache.
         evaluating: to a loss, and no backward follows: nothing is recorded, and there is no dropout.
+        virtual: tokens among those of `seq` that are not the batch's (prompt tuning).
+        leaf_inputs: what the token table gives is made a leaf of the graph, though it takes no gradient, before anything is joined to it.
+        prefix: keys that every layer has before those of `seq` (prefix tuning).
         loss: cross_entropy, chunked, fused_linear or in_place.
         degrees: into how many parts each kind of cut divides a weight.
         tp: tensor-parallel degree (int or array), with `sp` for sequence parallelism beside it.
@@ -134,6 +137,9 @@ class Settings:
     cached: bool = True
     tied: tuple[str, str] | None = None
     casts_weights: bool = False
+    virtual: int = 0
+    leaf_inputs: bool = False
+    prefix: int = 0
     liger: bool = False
     padded: bool = False
     evaluating: bool = False
@@ -187,6 +193,7 @@ class Context:
         self.shared = Shared()
         self.probabilities: list[Tensor] | None = None
         self.beside: list[Tensor] = []
+        waiting: where gradients wait for the backward pass of all blocks.
         self.asides: list[Node] = []
         self.holds_output = True
         self.lingering: dict[str, tuple[Tensor, ...]] = {}
@@ -199,6 +206,7 @@ class Context:
         """Run a child on x, under its name."""
         program = program_for(self.settings.code, type(component))
         with self.inside(component.module_name or name):
+        self.waiting: list[Leaf] = []
             return program(self, component, x) if self.settings.marks != "modules" else self._marked(program, component, [x])
 
     def _marked(self, program: Program, component: Component, inputs: list[Tensor]) -> Tensor:
@@ -304,6 +312,10 @@ class Context:
     def parameter_at(self, path: str, weight: Weight, *, has_gradient: bool = False) -> Tensor:
         """A weight that another component holds, by its path."""
         takes = self.settings.trainable
+    def set_aside(self, tensors: tuple[Tensor, ...]) -> None:
+        """What the model's output refers to, and nothing uses."""
+        self.asides.append(Node([], tensors, nothing, 0))
+
         trainable = self.settings.records and not weight.frozen and (takes is None or takes(path))
         dtype = self.computes_in(weight.dtype)
         return self.tape.parameter(path, weight.local(self.settings.degrees), dtype, trainable=trainable, has_gradient=has_gradient)

@@ -8,6 +8,7 @@ from typing import Literal
 from memcalc.components.attention import Rotary
 from memcalc.components.linear import Linear
 from memcalc.components.norm import LayerNorm
+from memcalc.components.prompt import PromptEncoder
 from memcalc.dataclass import dataclass
 from memcalc.specs.model import Axis, Component, Weight
 
@@ -88,6 +89,7 @@ class Embedding(Component):
             an embedding module, positions from a buffer), ``roberta`` (likewise, positions counted for each sequence).
         adapter: low-rank, of the token table.
         original: the frozen token table, where a copy of it is trained.
+        prompt: makes virtual tokens before those of the batch, or before the keys of each layer.
     """
 
     vocab: Axis
@@ -109,6 +111,17 @@ class Embedding(Component):
     style: Literal["decoder", "gpt2", "opt", "bloom", "bert", "roberta"] = "decoder"
     adapter: TableAdapter | None = None
     original: Original | None = None
+    prompt: PromptEncoder | None = None
+
+    @property
+    def outer(self) -> bool:
+        """Who calls the model holds its embeddings."""
+        return self.prompt is not None and not self.prompt.num_tensors
+
+    @property
+    def returns(self) -> tuple[str, ...]:
+        """Names of shared tensors that who calls the model holds."""
+        return ("inputs_embeds", "virtual tokens", "labels with virtual tokens", "labels of virtual tokens") if self.outer else ()
 
     @property
     def lengths(self) -> tuple[int, ...]:

@@ -198,6 +198,8 @@ class _Recording:
         happened = [e for e in events[begin:] if id(e[1]) not in self.outside and not (went.passed and e[1] is self.taken)]
         begin = len(events)
         ctx.lingering.clear()
+        for waiting in ctx.waiting:
+            waiting.grads.clear()
         lingering.clear()
         end = events[begin:]
         held.clear()

@@ -38,7 +38,7 @@ def load_quantised(run: Run, model: ModelSpec) -> tuple[Run, ModelSpec, list[str
     from memcalc.models.quantized import loading, quantise
 
     trains = run.task == "train"
-    if trains and run.lora is None:
+    if trains and run.lora is None and run.prompt is None:
         raise InputError(f"weights in {run.quantization} take no gradient, so nothing would be trained; give lora", where="quantization")
     if trains and not loading(run.quantization).trainable:
         raise InputError(f"transformers brings {run.quantization} weights back to {run.dtype} before it trains on top; leave it out", where="quantization")
@@ -86,6 +86,7 @@ def refuse_finetuning(run: Run, model: ModelSpec, *, engine: str, zero: int) -> 
         InputError: a loss that the model's code or the engine cannot compute in this way.
     """
     _refuse_training(run, engine)
+    _refuse_prompt(run)
     if run.attention_mask and (run.attention == "flash_attention_2" or run.code != "transformers"):
         raise InputError("flash attention takes a padded batch apart, Megatron packs it; use attention sdpa or eager", where="attention_mask")
     if run.quantization is not None and engine == "deepspeed" and zero == 3:
@@ -104,6 +105,25 @@ def _refuse_training(run: Run, engine: str) -> None:
             raise InputError("freezing layers is known for transformers' modules under engine ddp or fsdp2", where="trainable_layers")
     if run.lora is not None and run.lora.use_dora and run.sharding.tp > 1:
         raise InputError(f"magnitudes are those of whole rows, which tp {run.sharding.tp} cuts", where="lora.use_dora")
+
+
+def _refuse_prompt(run: Run) -> None:
+    """Virtual tokens where PEFT has none, or where memcalc does not know them."""
+    prompt, sharding = run.prompt, run.sharding
+    if prompt is None:
+        return
+    if run.task != "train" or run.code != "transformers" or (sharding.tp, sharding.pp, sharding.cp) != (1, 1, 1):
+        raise InputError("virtual tokens are known for training with transformers' modules, with tp, pp and cp 1", where="prompt")
+    if run.lora is not None or run.trainable_layers is not None:
+        raise InputError("virtual tokens are trained before a frozen model: leave lora and trainable_layers out", where="prompt")
+    if prompt.type == "prefix_tuning" and run.recompute != "none":
+        raise InputError("prefix tuning keeps a cache, which PEFT refuses beside checkpoints; use recompute: none", where="recompute")
+    if prompt.type == "prefix_tuning" and run.attention == "flash_attention_2":
+        raise InputError("prefix tuning is known with attention sdpa or eager", where="attention")
+    if prompt.prefix_projection and prompt.type != "prefix_tuning":
+        raise InputError(f"{prompt.type} has no such network; p_tuning always has its own", where="prompt.prefix_projection")
+    if prompt.encoder_hidden_size is not None and prompt.type != "p_tuning" and not prompt.prefix_projection:
+        raise InputError(f"{prompt.type} has no network here; use p_tuning, or prefix_projection", where="prompt.encoder_hidden_size")
 
 
 def ignored_by_training(run: Run) -> tuple[str, ...]:

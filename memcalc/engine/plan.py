@@ -178,7 +178,7 @@ def make_plan(
         sends: whether there is a stage after it.
         records: blocks that have been recorded already; new ones are added.
     """
-    ids = flow = Flow((Axis("micro_batch", settings.batch), Axis("seq_len", settings.seq)), "int64", requires_grad=False)
+    ids = flow = Flow((Axis("micro_batch", settings.batch), Axis("seq_len", settings.seq - settings.virtual)), "int64", requires_grad=False)
     shared: dict[str, Flow] = {}
     if arrival is not None:
         flow, shared = arrival.hidden, arrival.shared

@@ -57,7 +57,7 @@ def with_precision(run: Run) -> Run:
         raise UnknownNameError("precision", run.precision, PRECISIONS, where="precision")
     found = PRECISIONS[run.precision]
     _check(run, found)
-    dtype = found.base if found.base is not None and run.lora is not None else found.dtype
+    dtype = found.base if found.base is not None and (run.lora is not None or run.prompt is not None) else found.dtype
     wanted: dict[str, Any] = {"dtype": dtype, "autocast": found.autocast}
     for key, value in wanted.items():
         if key in run.model_fields_set and getattr(run, key) != value:
@@ -66,6 +66,10 @@ def with_precision(run: Run) -> Run:
         if "dtype" in run.lora.model_fields_set and run.lora.dtype != found.adapters:
             raise InputError(f"precision {run.precision} has adapters in {found.adapters}, not {run.lora.dtype}; leave one of them out", where="lora.dtype")
         wanted["lora"] = run.lora.model_copy(update={"dtype": found.adapters})
+    if run.prompt is not None:
+        if "dtype" in run.prompt.model_fields_set and run.prompt.dtype != found.adapters:
+            raise InputError(f"precision {run.precision} has them in {found.adapters}, not {run.prompt.dtype}; leave one of them out", where="prompt.dtype")
+        wanted["prompt"] = run.prompt.model_copy(update={"dtype": found.adapters})
     return run.model_copy(update=wanted)
 
 

@@ -110,6 +110,10 @@ def once(ignored: Iterable[str]) -> tuple[str, ...]:
 
     >>> once(["momentum: nothing is trained", "momentum: adamw_torch has no such knob"])
     ('momentum: nothing is trained',)
+    if run.prompt is not None:
+        from memcalc.models.prompt import prompted
+
+        model = prompted(model, run.prompt)
     """
     found: dict[str, str] = {}
     for line in ignored:

@@ -13,6 +13,7 @@ from memcalc.formulas import experts
 from memcalc.specs.job import Job
 from memcalc.specs.model import Block, Component, Degrees, ModelSpec
 
+from memcalc.specs.run import Run
 
 def degrees_of(job: Job) -> Degrees:
     """How this job's code cuts weights."""
@@ -27,10 +28,11 @@ def settings_of(job: Job) -> Settings:
     capacity, padded = run.sharding.capacity_factor, run.sharding.moe_pad_expert_input_to_capacity
     limit = None if capacity is None else experts.share(capacity)
     return Settings(
+    virtual, prefix = virtual_tokens(run)
         code=run.code,
         attention=run.attention if run.code != "transformers" or run.attention in job.model.attentions else "eager",
         batch=job.micro_batch,
-        seq=job.seq_len if isinstance(mesh.cp, int) and mesh.cp == 1 else job.seq_len // mesh.cp,
+        seq=virtual + job.seq_len if isinstance(mesh.cp, int) and mesh.cp == 1 else job.seq_len // mesh.cp,
         dtype=run.dtype,
         autocast=run.autocast,
         training=run.task == "train",
@@ -45,6 +47,9 @@ def settings_of(job: Job) -> Settings:
         windows=windows_of(job.model),
         two_sided_windows=tuple(w for w in windows_of(job.model, causal=False) if w is not None),
         trainable=trainable_of(job),
+        virtual=virtual,
+        leaf_inputs=virtual > 0 and run.recompute == "full",
+        prefix=prefix,
         liger=run.liger,
         padded=run.attention_mask,
         sent=experts.sent_share(limit, padded=padded),
@@ -54,8 +59,20 @@ def settings_of(job: Job) -> Settings:
 
 def trainable_of(job: Job) -> Callable[[str], bool] | None:
     """Which weights take a gradient, by path: with adapters only they do. None: all."""
+def virtual_tokens(run: Run) -> tuple[int, int]:
+    """Virtual tokens that make sequences longer, and those that only keys and values have."""
+    if run.prompt is None:
+        return 0, 0
+    num = run.prompt.num_virtual_tokens
+    return (0, num) if run.prompt.type == "prefix_tuning" else (num, 0)
+
+
     if job.run.lora is None and job.run.trainable_layers is not None:
         from memcalc.models.freeze import is_trained
+    if job.run.prompt is not None:
+        from memcalc.models.prompt import is_prompt
+
+        return is_prompt
 
         return is_trained
     if job.run.lora is None:

@@ -117,6 +117,18 @@ class ShardingSpec(Spec):
     bucket_cap_mb: Annotated[float, Field(gt=0)] = Field(25, description="ddp: size of a bucket in MiB")
 
 
+class PromptSpec(Spec):
+    """Virtual tokens that are trained before a frozen model (PEFT's names)."""
+
+    type: Literal["prompt_tuning", "p_tuning", "prefix_tuning"] = Field(
+        "prompt_tuning", description="embeddings of virtual tokens, those out of a small network, or keys and values of every layer"
+    )
+    num_virtual_tokens: Count = Field(20, description="tokens before each sequence")
+    dtype: Dtype = Field("float32", description="dtype of what is trained")
+    encoder_hidden_size: Count | None = Field(None, description="p_tuning, prefix_projection: width of the network; by default that of its input")
+    prefix_projection: bool = Field(False, description="prefix_tuning: keys and values come out of a network, not a table")
+
+
 class LoraSpec(Spec):
     """Low-rank adapters (PEFT's names)."""
 
@@ -238,3 +250,4 @@ class Run(Spec):
     offload: OffloadSpec = Field(OffloadSpec.model_construct(), description="what lives outside the card")
     serving: ServingSpec = Field(ServingSpec.model_construct(), description="what a serving engine is told")
     hardware: HardwareSpec = Field(HardwareSpec.model_construct(), description="the cards")
+    prompt: PromptSpec | None = Field(None, description="virtual tokens before a frozen model")

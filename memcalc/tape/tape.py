@@ -82,7 +82,8 @@ class LastSaving(NamedTuple):
     outputs: frozenset[int] = frozenset()
 
 
-def _nothing(_wants: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+def nothing(_wants: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
+    """The backward of what is held and never runs back."""
     return ()
 
 
@@ -155,6 +156,14 @@ class Tape:
             tensor.requires_grad, tensor.node = True, Leaf(f"gradient of {path}", keeps=True)
         return tensor
 
+    def outlives(self, shape: Shape, dtype: str, path: str) -> None:
+        """A tensor that is born here for a later stretch, which takes it (`taken`)."""
+        self.events.append((1, Record(path, shape, dtype)))
+
+    def taken(self, shape: Shape, dtype: str, path: str) -> Tensor:
+        """A tensor that an earlier stretch made for this one alone, and that dies here."""
+        return Tensor(self, shape, dtype, Storage(self.events, Record(path, shape, dtype), is_born=False))
+
     def parameter(self, path: str, shape: Shape, dtype: str, *, trainable: bool, has_gradient: bool = False) -> Tensor:
         """A parameter: resident elsewhere, so without storage here; its gradient is born here.
 
@@ -222,7 +231,7 @@ class Tape:
 
         What they saved, and their output, is held until each has let go of it (`Node.forget`).
         """
-        aside = [*self.nodes[since:], Node([], (output,), _nothing, 0)]
+        aside = [*self.nodes[since:], Node([], (output,), nothing, 0)]
         del self.nodes[since:]
         return aside
 

@@ -57,10 +57,11 @@ class Storage:
 
     __slots__ = ("_events", "_stand_in", "record")
 
-    def __init__(self, events: list[Event], record: Record) -> None:
+    def __init__(self, events: list[Event], record: Record, *, is_born: bool = True) -> None:
         self._events, self.record = events, record
         self._stand_in: Storage | bool = True
-        events.append((1, record))
+        if is_born:
+            events.append((1, record))
 
     def drop(self) -> None:
         """The bytes go, though something refers to them."""

@@ -6,6 +6,7 @@ from memcalc.code.context import Context, runs
 from memcalc.code.transformers.dropout import dropout
 from memcalc.code.transformers.mask import mask_name
 from memcalc.code.transformers.project import over_projection, project
+from memcalc.code.transformers.prompt import with_prefix
 from memcalc.code.transformers.rotary import puts_heads_first, rotate
 from memcalc.components import Attention
 from memcalc.specs.model import Axis
@@ -24,6 +25,8 @@ def attention(ctx: Context, m: Attention, x: Tensor) -> Tensor:
         query, key = rotate(ctx, m.rotary, query, key, held=held)
     if m.norm_after_rotary:
         query, key = normalise(ctx, m, query, key)
+    if ctx.settings.prefix:
+        key, value = with_prefix(ctx, key, value)
     key, value = ctx.remember(key, "key"), ctx.remember(value, "value")
     out = merge(ctx, m, attend(ctx, m, query, key, value))
     held.clear()

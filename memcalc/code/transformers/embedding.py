@@ -7,6 +7,7 @@ from collections.abc import Callable
 from memcalc.code.context import Context, runs
 from memcalc.code.transformers.dropout import dropout
 from memcalc.code.transformers.mask import make_alibi, make_mask, make_masks, mask_name
+from memcalc.code.transformers.prompt import make_prefix, prepend
 from memcalc.code.transformers.rotary import make_angles
 from memcalc.components import Embedding
 from memcalc.components.embedding import TableAdapter
@@ -19,6 +20,8 @@ from memcalc.tape.tensor import Tensor
 @runs(Embedding)
 def embed(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
     """ids (batch, seq) → (batch, seq, hidden); leaves what layers share in ``ctx.shared`` (LlamaModel.forward and its relatives)."""
+    if m.prompt is not None and m.prompt.num_tensors:
+        make_prefix(ctx, m.prompt)
     x = STYLES[m.style](ctx, m, ids)
     make_masks(ctx, x.dtype, always=m.masks, each=m.mask_each)
     if m.always_masked and ctx.settings.attention == "sdpa":
@@ -32,9 +35,11 @@ def embed(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
 
 
 def look_up(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
-    """Rows of the token table."""
+    """Rows of the token table, behind those of virtual tokens where there are any."""
     table = next(m.own_weights())
     rows = F.embedding(ids, ctx.parameter(table, has_gradient=m.tied), m.width, "inputs_embeds")
+    if m.prompt is not None and not m.prompt.num_tensors:
+        return prepend(ctx, m.prompt, rows)
     return rows if m.adapter is None else adapted(ctx, m.adapter, ids, rows)
 
 

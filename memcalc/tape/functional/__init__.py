@@ -29,11 +29,11 @@ from memcalc.tape.functional.pointwise import (
     sub,
     tanh,
 )
-from memcalc.tape.functional.shape import cat, clone, expand, index, narrow, repeat, slice_last, split_heads, split_last, view
+from memcalc.tape.functional.shape import cat, clone, expand, index, join, narrow, repeat, slice_last, split_heads, split_last, view
 
 __all__ = [
     "activation", "add", "add_scalar", "baddbmm", "cast", "cast_weight", "cat", "clone", "dropout", "embedding", "expand", "index", "inverse_root",
-    "keeps_result", "layer_norm", "like", "linear", "log_softmax", "masked_fill", "matmul", "mean", "mul", "narrow", "neg", "nll_loss", "pow2",
+    "join", "keeps_result", "layer_norm", "like", "linear", "log_softmax", "masked_fill", "matmul", "mean", "mul", "narrow", "neg", "nll_loss", "pow2",
     "repeat", "rsqrt", "scale", "scale_in_place", "scaled_dot_product_attention", "slice_last", "softmax", "split_heads", "split_last", "sub", "tanh",
     "view",
 ]  # fmt: skip

@@ -73,9 +73,14 @@ def x_grad(whole: Shape, dtype: str, grads: Sequence[Tensor | None]) -> Tensor:
 
 
 def cat(parts: Sequence[Tensor], last: Axis, name: str) -> Tensor:
-    """``torch.cat(parts, dim=-1)``, in the dtype of the first. Saves nothing; backward hands out views of the gradient, cast to each part's dtype."""
+    """``torch.cat(parts, dim=-1)``; see `join`."""
+    return join(parts, (*parts[0].shape[:-1], last), name)
+
+
+def join(parts: Sequence[Tensor], shape: Shape, name: str) -> Tensor:
+    """``torch.cat`` of parts to a shape, in the dtype of the first. Saves nothing; backward hands out views of the gradient, cast to each part's dtype."""
     first = parts[0]
-    out = first.tape.new((*first.shape[:-1], last), first.dtype, name)
+    out = first.tape.new(shape, first.dtype, name)
     kinds = [(p.shape, p.dtype) for p in parts]
 
     def part(g: Tensor, shape: Shape, dtype: str) -> Tensor:

@@ -26,6 +26,10 @@ ROUND_LARGE_BYTES = 2 * MiB
 """kRoundLarge: such a segment is rounded up to a multiple."""
 
 
+def _rounded(num_bytes: int) -> int:
+    return MIN_BLOCK_BYTES if num_bytes <= MIN_BLOCK_BYTES else -(-num_bytes // MIN_BLOCK_BYTES) * MIN_BLOCK_BYTES
+
+
 class OutOfMemory(Exception):  # noqa: N818 (torch's name for it)
     """A request that no free block serves and for which the card has no room left, even with every unused segment given back.
 
@@ -39,7 +43,7 @@ class OutOfMemory(Exception):  # noqa: N818 (torch's name for it)
         self.num_bytes, self.reserved_bytes = num_bytes, reserved_bytes
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Block:
     """A piece of a segment."""
 
@@ -81,18 +85,21 @@ class CachingAllocator:
 
     def malloc(self, num_bytes: int) -> Block:
         """A block for a request of at least one byte."""
-        size = max(MIN_BLOCK_BYTES, round_up(num_bytes, MIN_BLOCK_BYTES))
+        size = _rounded(num_bytes)
         small = size <= SMALL_BYTES
-        block = self._take(size, small=small) or (self._grow(size, small=small) if self.expandable else self._segment(size, small=small))
-        rest = block.size - size
-        if rest >= MIN_BLOCK_BYTES if small or self.expandable else rest > SMALL_BYTES:
+        pool = self._free[small]
+        at = bisect_left(pool, (size, -1))  # the smallest free block that is large enough, at the lowest address
+        if at < len(pool):
+            block = self._at[pool.pop(at)[1]]
+            block.is_free = False
+        else:
+            block = self._grow(size, small=small) if self.expandable else self._segment(size, small=small)
+        if self._splits(block.size - size, small=small):
             self._split(block, size)
         block.requested = num_bytes
         self.requested_bytes += num_bytes
         self.allocated_bytes += block.size
-        self.peak_requested_bytes = max(self.peak_requested_bytes, self.requested_bytes)
-        self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes)
-        self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
+        self._note(self.allocated_bytes, self.requested_bytes)
         return block
 
     def free(self, block: Block) -> None:
@@ -105,16 +112,29 @@ class CachingAllocator:
                 self._merge(block, near)
         self._insert(block)
 
-    # ------------------------------------------------------------------ inside
-    def _take(self, size: int, *, small: bool) -> Block | None:
-        """The smallest free block that is large enough, at the lowest address."""
+    def touch(self, num_bytes: int) -> None:
+        """The same as to free what `malloc` gives, at once: a free block that serves is whole again."""
+        size = _rounded(num_bytes)
+        small = size <= SMALL_BYTES
         pool = self._free[small]
-        i = bisect_left(pool, (size, -1))
-        if i == len(pool):
-            return None
-        block = self._at[pool.pop(i)[1]]
-        block.is_free = False
-        return block
+        at = bisect_left(pool, (size, -1))
+        if at == len(pool):
+            self.free(self.malloc(num_bytes))
+            return
+        there = pool[at][0]
+        taken = size if self._splits(there - size, small=small) else there
+        self._note(self.allocated_bytes + taken, self.requested_bytes + num_bytes)
+
+    # ------------------------------------------------------------------ inside
+    def _splits(self, rest: int, *, small: bool) -> bool:
+        """Whether what a request leaves of a block is a block of its own."""
+        return rest >= MIN_BLOCK_BYTES if small or self.expandable else rest > SMALL_BYTES
+
+    def _note(self, allocated_bytes: int, requested_bytes: int) -> None:
+        if allocated_bytes > self.peak_allocated_bytes:  # noqa: PLR1730 (max takes twice as long, and this is asked for every tensor)
+            self.peak_allocated_bytes = allocated_bytes
+        if requested_bytes > self.peak_requested_bytes:  # noqa: PLR1730
+            self.peak_requested_bytes = requested_bytes
 
     def _segment(self, size: int, *, small: bool) -> Block:
         got = SMALL_SEGMENT_BYTES if small else LARGE_SEGMENT_BYTES if size < MIN_LARGE_BYTES else round_up(size, ROUND_LARGE_BYTES)
@@ -129,7 +149,7 @@ class CachingAllocator:
             more = round_up(size - tail.size, page)
             self._room(more)
             tail.size += more
-            self.reserved_bytes += more
+            self._reserve(more)
             return tail
         block = self._new(round_up(size, page), small=small)
         block.before = tail
@@ -165,8 +185,12 @@ class CachingAllocator:
         self._at[block.address] = block
         # Far enough apart that growing segments never meet.
         self._address += size + (1 << 44 if self.expandable else 0)
-        self.reserved_bytes += size
+        self._reserve(size)
         return block
+
+    def _reserve(self, size: int) -> None:
+        self.reserved_bytes += size
+        self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
 
     def _split(self, block: Block, size: int) -> None:
         rest = Block(block.address + size, block.size - size, block.is_small, before=block, after=block.after)

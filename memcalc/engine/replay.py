@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from memcalc.engine import step
 from memcalc.engine.allocator import Block, CachingAllocator
@@ -23,6 +23,75 @@ Placed = tuple[int, int, Block]
 """A storage in its place: bytes, its number in the order of coming, and the block."""
 
 
+class Coming(NamedTuple):
+    """A storage that a stretch makes.
+
+    Attributes:
+        path, num_bytes: of it.
+        number: in the order of coming.
+        goes: it goes within the stretch.
+        is_brief: it goes at once, before anything else happens.
+    """
+
+    path: str
+    num_bytes: int
+    number: int
+    goes: bool = False
+    is_brief: bool = False
+
+
+class Move(NamedTuple):
+    """What happens next in a stretch: one storage comes, or several go.
+
+    Attributes:
+        coming: what comes.
+        going: of those that the stretch made, which go, by their number.
+        going_before: of those that were there before it, which go, by path and bytes.
+    """
+
+    coming: Coming | None = None
+    going: tuple[int, ...] = ()
+    going_before: tuple[tuple[str, int], ...] = ()
+
+
+def moves_of(span: Span) -> list[Move]:
+    """The events of a stretch, each storage that goes matched with the last that came of its size under its path."""
+    moves: list[Move] = []
+    alive: dict[str, list[tuple[int, int]]] = {}
+    places: list[int] = []
+    for frees, events in groupby(span.events, lambda event: event[0] < 0):
+        if not frees:
+            for sign, record in events:
+                if sign > 0 and record.num_bytes > 0:
+                    alive.setdefault(record.path, []).append((record.num_bytes, len(places)))
+                    places.append(len(moves))
+                    moves.append(Move(Coming(record.path, record.num_bytes, len(places) - 1)))
+            continue
+        own, before = [], []
+        for _, record in events:
+            at = _last(alive.get(record.path, []), record.num_bytes)
+            if at is not None:
+                own.append(alive[record.path].pop(at)[1])
+            elif record.num_bytes > 0:
+                before.append((record.path, record.num_bytes))
+        brief = len(own) == 1 and not before and places[own[0]] == len(moves) - 1
+        for index in own:
+            coming = moves[places[index]].coming
+            assert coming is not None
+            moves[places[index]] = Move(coming._replace(goes=True, is_brief=brief))
+        if not brief:
+            moves.append(Move(None, tuple(sorted(own)), tuple(before)))
+    return moves
+
+
+def _last(placed: Sequence[tuple[Any, ...]], num_bytes: int) -> int | None:
+    """Where the last of that size stands."""
+    for at in range(len(placed) - 1, -1, -1):
+        if placed[at][0] == num_bytes:
+            return at
+    return None
+
+
 class Replay(Walk):
     """A walk that also places each storage.
 
@@ -38,6 +107,7 @@ class Replay(Walk):
         self.waiting: list[tuple[str, int]] | None = [] if lazy_states else None
         self._placed: dict[str, list[Placed]] = {}
         self._num_placed = 0
+        self._moves: dict[int, tuple[Span, list[Move]]] = {}
 
     # ------------------------------------------------------------------ changes
     def alloc(self, path: str, num_bytes: Any, reason: Reason | None = None) -> None:
@@ -62,22 +132,34 @@ class Replay(Walk):
     def touch(self, path: str, num_bytes: Any, reason: Reason | None = None) -> None:
         """Place and give back."""
         super().touch(path, num_bytes, reason)
-        blocks = [self.allocator.malloc(n) for n in self.pieces(path, num_bytes) if n]
-        for block in blocks:
+        pieces = [n for n in self.pieces(path, num_bytes) if n]
+        if len(pieces) == 1:
+            self.allocator.touch(pieces[0])
+            return
+        for block in [self.allocator.malloc(n) for n in pieces]:
             self.allocator.free(block)
 
     def apply(self, span: Span) -> None:
         """Every event of the stretch in turn; of those that go together, the oldest first: which does is up to the version of Python."""
-        super().apply(span)
-        for frees, events in groupby(span.events, lambda event: event[0] < 0):
-            if frees:
-                gone = (self._placed_last(record.path, record.num_bytes) for _, record in events)
-                for _, _, block in sorted((placed for placed in gone if placed), key=lambda placed: placed[1]):
-                    self.allocator.free(block)
-            else:
-                for sign, record in events:
-                    if sign > 0:
-                        self._place(record.path, record.num_bytes)
+        for path, num_bytes in span.changes.items():
+            self._add_path(path, num_bytes)
+        if id(span) not in self._moves:
+            self._moves[id(span)] = (span, moves_of(span))
+        allocator, blocks = self.allocator, dict[int, Block]()
+        for come, gone, gone_before in self._moves[id(span)][1]:
+            if come is not None:
+                if come.is_brief:
+                    allocator.touch(come.num_bytes)
+                elif come.goes:
+                    blocks[come.number] = allocator.malloc(come.num_bytes)
+                else:
+                    self._place(come.path, come.num_bytes)
+                continue
+            found = (self._placed_last(path, num_bytes) for path, num_bytes in gone_before)
+            for _, _, block in sorted((placed for placed in found if placed), key=lambda placed: placed[1]):
+                allocator.free(block)
+            for index in gone:
+                allocator.free(blocks.pop(index))
 
     def repeat(self, times: int, body: Callable[[int], None]) -> None:
         """Every turn: where a tensor stands depends on all that came before."""
@@ -97,6 +179,9 @@ class Replay(Walk):
                 self.free(path, extra)
 
     # ------------------------------------------------------------------ inside
+    def _look(self, extra: Any, paths: dict[str, int]) -> None:
+        """What is alive at once is not asked for here."""
+
     def _place_all(self, path: str, num_bytes: int) -> None:
         for piece in self.pieces(path, num_bytes):
             self._place(path, piece)
@@ -116,8 +201,8 @@ class Replay(Walk):
         placed = self._placed.get(path)
         if not placed or num_bytes <= 0:
             return None
-        at = next((i for i in range(len(placed) - 1, -1, -1) if placed[i][0] == num_bytes), len(placed) - 1)
-        return placed.pop(at)
+        at = _last(placed, num_bytes)
+        return placed.pop() if at is None else placed.pop(at)
 
 
 def play(

@@ -45,10 +45,8 @@ def summary(found: Swept) -> str:
     """How many there are of each kind, in one line."""
     counts = found.counts()
     total = sum(counts.values())
-    fit, unfit = (
-        f"{counts[key]:,} {one if counts[key] == 1 else many}" for key, one, many in (("fits", "fits", "fit"), ("does not fit", "does not", "do not"))
-    )
-    judged = [fit, unfit] if counts["fits"] + counts["does not fit"] else []
+    fits, fails = counts["fits"], counts["does not fit"]
+    judged = [f"{fits:,} fit{'s' if fits == 1 else ''}", f"{fails:,} {'does' if fails == 1 else 'do'} not"] if fits + fails else []
     invalid = [f"{counts['invalid']:,} cannot be (--show-invalid says why)"] if counts["invalid"] else []
     return f"{total:,} combination{'s' if total != 1 else ''}{': ' if judged or invalid else ''}{', '.join([*judged, *invalid])}"
 

@@ -79,6 +79,20 @@ def test_books_balance(requests: list[tuple[int, int]], expandable: bool) -> Non
     assert sum(size for pool in a._free.values() for size, _ in pool) == a.reserved_bytes
 
 
+@given(st.lists(st.tuples(st.integers(1, 30 * MiB), st.integers(0, 5)), max_size=40), st.integers(1, 40 * MiB), st.booleans())
+def test_a_request_that_is_given_back_at_once_leaves_what_malloc_and_free_leave(requests: list[tuple[int, int]], size: int, expandable: bool) -> None:
+    left = []
+    for brief in (CachingAllocator.touch, lambda a, n: a.free(a.malloc(n))):
+        a, live = CachingAllocator(expandable=expandable), list[Block]()
+        for request, index in requests:
+            live.append(a.malloc(request))
+            if index < len(live):
+                a.free(live.pop(index))
+        brief(a, size)
+        left.append((a._free, a.reserved_bytes, a.allocated_bytes, a.peak_reserved_bytes, a.peak_allocated_bytes, a.peak_requested_bytes))
+    assert left[0] == left[1]
+
+
 def test_unused_segments_go_back_before_a_request_fails() -> None:
     """A card of 40 MiB holds two freed segments of 16 MiB; a request of 30 MiB takes their room, one of 50 MiB cannot."""
     a = CachingAllocator(capacity_bytes=40 * MiB)

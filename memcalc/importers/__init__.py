@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from memcalc.importers.facts import Facts
+from memcalc.importers.facts import FLAG, Facts
 from memcalc.importers.format import Format, finish, formats, load, read_into, recognised
 from memcalc.importers.links import follow
 from memcalc.importers.references import resolved
@@ -57,19 +57,30 @@ class Imported(NamedTuple):
     files: tuple[tuple[str, str], ...]
 
 
-def import_files(paths: Sequence[str], *, command: Sequence[str] = (), env: Mapping[str, str] | None = None) -> Imported:
+BATCH_AND_CARDS = ("hardware.gpus", "micro_batch", "grad_accum", "sharding.dp", "sharding.tp", "sharding.pp", "sharding.cp")
+"""Keys that others follow from: a global batch is spread over them."""
+
+
+def import_files(
+    paths: Sequence[str], *, command: Sequence[str] = (), env: Mapping[str, str] | None = None, flags: Mapping[str, Any] | None = None
+) -> Imported:
     """Several files, and a command, as one.
 
     Args:
         paths: files of any known format.
         command: argv of a launch, environment variables in front allowed.
         env: what ``${oc.env:…}`` may see.
+        flags: keys of the run that will win over all of this, by their dotted names; what follows from `BATCH_AND_CARDS` follows from them.
 
     Raises:
         InputError: a file that cannot be read, is of no known format, or names another that is not there.
     """
     facts = Facts()
     facts.env = dict(env or {})
+    facts.rank = FLAG
+    for name, value in (flags or {}).items():
+        if name in BATCH_AND_CARDS:
+            facts.put(name, value, "flag")
     sources = [(source, recognised(source)) for source in map(read_source, paths)]
     if command:
         from memcalc.importers.commands import read_command

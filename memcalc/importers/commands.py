@@ -15,12 +15,14 @@ from memcalc.importers.format import Format, load, normal, read_into
 from memcalc.importers.links import name_deepspeed
 
 MODULES = (
-    ("openrlhf.", "openrlhf"), ("verl.", "verl"), ("torchtitan", "torchtitan"), ("vllm.", "vllm"), ("sglang.", "sglang"), ("axolotl.", "axolotl"),
+    ("openrlhf.", "openrlhf"), ("verl.trainer.fsdp_sft", "verl_sft"), ("verl.", "verl"), ("torchtitan", "torchtitan"),
+    ("vllm.", "vllm"), ("sglang.", "sglang"), ("axolotl.", "axolotl"),
     ("llamafactory.", "llamafactory"), ("swift.", "ms_swift"), ("trl.", "trainer"), ("torch.distributed", ""),
 )  # fmt: skip
 """Modules behind ``-m`` by how they begin, and the format of their arguments."""
 SCRIPTS = (
-    (r"pretrain_\w+\.py", "megatron"), (r"(run_)?train_gpt\.py", "megatron"), (r"main_(ppo|grpo)\.py", "verl"), (r"run_grpo\w*\.py", "nemo_rl"),
+    (r"pretrain_\w+\.py", "megatron"), (r"(run_)?train_gpt\.py", "megatron"), (r"main_(ppo|grpo)\.py", "verl"),
+    (r"fsdp_sft_trainer\.py", "verl_sft"), (r"run_grpo\w*\.py", "nemo_rl"),
     (r"launch_server(\.py)?", "sglang"), (r"api_server(\.py)?", "vllm"),
 )  # fmt: skip
 FILES = frozenset(("config", "config_file", "job.config_file", "job.config_path", "yaml_cfg", "config_path"))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from memcalc.errors import InputError
 from memcalc.specs.files import describe
 
-DEEPSPEED, ACCELERATE, ADAPTER, TRAINER, COMMAND = 10, 20, 25, 30, 40
+DEEPSPEED, ACCELERATE, ADAPTER, TRAINER, COMMAND, FLAG = 10, 20, 25, 30, 40, 50
 """Ranks: the higher wins. A framework's defaults stand below every file."""
 
 
@@ -113,6 +113,12 @@ class Facts:
         fact = self.found.get(name)
         return default if fact is None else fact.value
 
+    @property
+    def cards(self) -> int:
+        """How many cards are known of."""
+        each, nodes = self.get("~gpus_per_node", 1), self.get("~nodes", 1)
+        return int(self.get("hardware.gpus") or self.get("~world") or (each or 1) * (nodes or 1))
+
     def where(self, *names: str) -> str:
         """Where facts come from, for what follows from them."""
         return "; ".join(dict.fromkeys(self.found[name].where for name in names if name in self.found)) or "derived"
@@ -131,12 +137,14 @@ class Link(NamedTuple):
         where: by what.
         folder: of the file that names it.
         format: its format, where that is known.
+        rank: of its facts, where it is not its format's.
     """
 
     path: str
     where: str
     folder: str
     format: str = ""
+    rank: float | None = None
 
 
 Rule = str | Callable[[Facts, Entry], None]

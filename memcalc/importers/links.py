@@ -42,7 +42,7 @@ def follow(facts: Facts, given: Mapping[str, str]) -> Iterator[tuple[Source, For
         else:
             source = read_source(path)
         format_ = load(link.format) if link.format else recognised(source)
-        yield source, format_, None
+        yield source, format_, link.rank
 
 
 def located(link: Link) -> str | None:

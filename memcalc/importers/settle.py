@@ -35,9 +35,9 @@ def _loss(facts: Facts) -> None:
     block = config.get("zero_optimization") if isinstance(config, dict) else None
     stage = block.get("stage", 0) if isinstance(block, dict) else facts.get("sharding.zero", 0)
     cut = whole(facts.get("sharding.tp", 1), name="sharding.tp") > 1 or (facts.get("sharding.engine") == "deepspeed" and stage == 3)
-    if facts.get("loss") == "fused_linear" and cut and facts.get("code", "transformers") == "transformers":
+    if facts.get("loss") in ("fused_linear", "chunked") and cut and facts.get("code", "transformers") == "transformers":
         fact = facts.found["loss"]
-        facts.unused.append(f"{fact.where}: a fused loss over a head that is cut is not counted; whole logits are")
+        facts.unused.append(f"{fact.where}: a {fact.value} loss over a head that is cut is not counted; whole logits are")
         facts.found["loss"] = fact._replace(value="cross_entropy")
 
 

@@ -164,9 +164,12 @@ class _Reader:
 
     def _map(self, node: yaml.MappingNode, place: Place) -> dict[str, Any]:
         found: dict[str, Any] = {}
+        merged: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if key_node.tag == "tag:yaml.org,2002:merge":
-                raise self._error("merges another map with '<<'; write its keys out", key_node)
+                for other in self._merged(value_node, place):
+                    merged = {**other, **merged}
+                continue
             key = self._scalar(key_node) if not isinstance(key_node.value, list) else None
             if not isinstance(key, str):
                 raise self._error(f"has the key {describe(key)}; keys are names", key_node)
@@ -175,7 +178,15 @@ class _Reader:
             here = (*place, key)
             self.lines[here] = key_node.start_mark.line + 1
             found[key] = self.value(value_node, here)
-        return found
+        return {**merged, **found}
+
+    def _merged(self, node: yaml.Node, place: Place) -> list[dict[str, Any]]:
+        """The maps behind ``<<``, the first of which wins."""
+        value = self.value(node, place)
+        maps = value if isinstance(value, list) else [value]
+        if not all(isinstance(one, dict) for one in maps):
+            raise self._error("merges with '<<' what is no map", node)
+        return maps
 
     def _scalar(self, node: yaml.Node) -> Any:
         import yaml

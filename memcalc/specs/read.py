@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -32,6 +32,16 @@ class Layer(NamedTuple):
     data: Mapping[str, Any]
     names: Mapping[Place, str] = {}
     places: Mapping[Place, str] = {}
+
+    def leaves(self) -> Iterator[tuple[Place, Any]]:
+        """Every value below the maps, with its place."""
+        open_: list[tuple[Place, Any]] = [((), self.data)]
+        while open_:
+            place, value = open_.pop()
+            if isinstance(value, Mapping):
+                open_ += [((*place, key), inner) for key, inner in value.items()]
+            else:
+                yield place, value
 
 
 def read_run(source: Run | Mapping[str, Any] | str | os.PathLike[str] | None = None, /, **keys: Any) -> Run:

@@ -96,6 +96,11 @@ COMMANDS: list[tuple[str, dict[str, Any]]] = [
         "data.max_prompt_length=1024 data.max_response_length=2048 trainer.n_gpus_per_node=8 trainer.nnodes=1 algorithm.adv_estimator=grpo",
         {"task": "grpo", "seq_len": 3072, "hardware.gpus": 8, "dtype": "float32", "autocast": "bfloat16"},
     ),
+    (
+        "torchrun --standalone --nnodes=1 --nproc_per_node=4 -m verl.trainer.fsdp_sft_trainer data.micro_batch_size_per_gpu=2 data.train_batch_size=64 "
+        "model.partial_pretrain=qwen2.5-0.5b model.lora_rank=32 model.target_modules=all-linear +data.response_dict_keys=['answer']",
+        {"micro_batch": 2, "grad_accum": 8, "sharding.engine": "fsdp2", "dtype": "float32", "lora.r": 32, "seq_len": 1024, "recompute": "full"},
+    ),
 ]
 
 

@@ -79,3 +79,10 @@ def test_configurations_that_frameworks_ship_need_no_file(folder: Path) -> None:
     found = import_files(["lf.yaml"])
     assert found.layer.data["sharding"]["deepspeed"]["zero_optimization"]["offload_param"] == {"device": "cpu", "pin_memory": True}
     assert any("LLaMA-Factory's ds_z3_offload_config.json" in line for line in found.assumed)
+
+
+def test_a_recipe_overrides_the_file_that_it_is_made_from(folder: Path) -> None:
+    (folder / "base.yaml").write_text("policy: {model_name: m, train_micro_batch_size: 4, max_total_sequence_length: 512}\ngrpo: {}\n")
+    (folder / "recipe.yaml").write_text("defaults: base.yaml\npolicy: {train_micro_batch_size: 2}\ngrpo: {}\n")
+    data = import_files([str(folder / "recipe.yaml")]).layer.data
+    assert (data["model"], data["micro_batch"], data["seq_len"]) == ("m", 2, 512)

@@ -7,8 +7,11 @@ from typing import Any
 import pytest
 
 from memcalc.errors import InputError
-from memcalc.importers.facts import ACCELERATE, TRAINER, Facts
+from memcalc.importers import finished
+from memcalc.importers.facts import ACCELERATE, FLAG, TRAINER, Facts
+from memcalc.importers.format import recognised
 from memcalc.importers.settle import settle
+from memcalc.importers.source import parse_source
 
 
 def settled(**given: Any) -> Facts:
@@ -81,3 +84,12 @@ def test_a_fused_loss_over_a_head_that_is_cut_is_counted_whole_and_said() -> Non
     assert facts.get("loss") == "cross_entropy"
     assert "whole logits are" in facts.unused[0]
     assert settled(loss="fused_linear").get("loss") == "fused_linear"
+
+
+def test_a_global_batch_is_spread_over_the_cards_that_flags_give() -> None:
+    text = "policy: {model_name: m, train_global_batch_size: 64, train_micro_batch_size: 2}\ngrpo: {}\ncluster: {gpus_per_node: 8, num_nodes: 1}\n"
+    source = parse_source(text, name="t.yaml")
+    facts = Facts()
+    facts.rank = FLAG
+    facts.put("hardware.gpus", 4, "flag")
+    assert finished(facts, [(source, recognised(source))]).layer.data["grad_accum"] == 8

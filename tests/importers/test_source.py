@@ -30,7 +30,7 @@ BOMB = "a: &a [x, x, x, x, x, x, x, x, x, x]\n" + "".join(f"{chr(98 + i)}: &{chr
 @pytest.mark.parametrize(
     ("name", "text", "said"),
     [
-        ("a.json", '{"zero_optimization": {"stage": 3}\n', "a.json:2: is not YAML"),
+        ("a.json", '{"zero_optimization": {"stage": 3}\n', "a.json:2: is not JSON"),
         ("a.json", '{"stage": 1,\n "stage": 2}', "a.json:2: names the key 'stage' twice"),
         ("a.yaml", "a: [1, 2\nb: 3\n", "a.yaml:2: is not YAML"),
         ("a.yaml", "just words", "holds 'just words'"),

@@ -25,6 +25,11 @@ def test_every_key_has_its_line() -> None:
     assert document.lines == {("a",): 1, ("b",): 2, ("b", "c"): 3, ("b", "c", "1", "d"): 3, ("b", "e"): 5}
 
 
+def test_merged_maps_give_what_is_not_said() -> None:
+    text = "base: &base {a: 1, b: 2}\nmore: &more {b: 3, c: 4}\nall:\n  <<: [*base, *more]\n  a: 5\n"
+    assert parse_yaml(text, where="f").data["all"] == {"a": 5, "b": 2, "c": 4}
+
+
 def test_json_is_yaml() -> None:
     assert parse_yaml('{"a": {"b": [1, 2.5, "x", true, null]}}', where="f").data == {"a": {"b": [1, 2.5, "x", True, None]}}
 
@@ -40,7 +45,7 @@ def test_an_alias_is_the_same_value() -> None:
         ("a:\n  b: 1\n  b: 2\n", "f:3: names the key 'a.b' twice"),
         ("1: 2\n", "f:1: has the key 1; keys are names"),
         ("? [a]\n: 1\n", "f:1: has the key"),
-        ("<<: {a: 1}\n", "f:1: merges another map"),
+        ("<<: [{a: 1}, 2]\n", "f:1: merges with '<<' what is no map"),
         ("a: !!binary xx=\n", "f:1: "),
         ("a: b: c\n", "f:1: is not YAML"),
         ("", "f: is empty"),

@@ -86,7 +86,8 @@ def told(given: Given, words: Sequence[str] = (), *, command: Sequence[str] = ()
         return layers, None
     from memcalc.importers import import_files
 
-    found = import_files(foreign, command=command, env={})
+    flags = {".".join(place): value for layer in layers for place, value in layer.leaves()}
+    found = import_files(foreign, command=command, env={}, flags=flags)
     return [found.layer, *layers], found
 
 

@@ -34,6 +34,11 @@ def _checkpointing(facts: Facts, entry: Entry) -> None:
         facts.put("offload.activations", "cpu", entry.where)
 
 
+def _activation_offloading(facts: Facts, entry: Entry) -> None:
+    if entry.word in ("legacy", "disk", "hidden_states") or entry.is_on:
+        facts.put("offload.activations", "cpu", entry.where)
+
+
 def _plugins(facts: Facts, entry: Entry) -> None:
     for plugin in entry.value if isinstance(entry.value, list) else [entry.value]:
         if "cut_cross_entropy" in str(plugin) or "liger" in str(plugin).lower():
@@ -64,7 +69,7 @@ KEYS: dict[str, Rule] = {
     "float16": switch("~load_dtype", "float16", None),
     "torch_dtype": training_arguments.load_dtype,
     "gradient_checkpointing": _checkpointing,
-    "activation_offloading": switch("offload.activations", "cpu", None),
+    "activation_offloading": _activation_offloading,
     "layer_offloading": when("", None, then="frozen layers wait on the host"),
     "attn_implementation": attention,
     "flash_attention": _flash,

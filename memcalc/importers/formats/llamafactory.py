@@ -13,6 +13,8 @@ from memcalc.importers.formats import megatron
 from memcalc.importers.rules import attention, names, switch, unless, when, whole_number
 
 VERSION = "LLaMA-Factory 0.9.6"
+FREEZE_LAYERS = 2
+"""The default of ``freeze_trainable_layers``."""
 MEGATRON = ("pipeline_model_parallel_size", "expert_model_parallel_size", "use_distributed_optimizer", "virtual_pipeline_model_parallel_size", "use_mca")
 
 
@@ -37,9 +39,17 @@ def _stage(facts: Facts, entry: Entry) -> None:
 def _tuning(facts: Facts, entry: Entry) -> None:
     if entry.word not in ("lora", "full", "freeze", "oft"):
         raise InputError(f"finetuning_type is {entry.value!r}; accepted: lora, full, freeze, oft", where=entry.where)
-    if entry.word in ("freeze", "oft"):
-        raise InputError(f"finetuning_type {entry.word} is not counted; lora and full are", where=entry.where)
+    if entry.word == "oft":
+        raise InputError("finetuning_type oft is not counted; lora, full and freeze are", where=entry.where)
     facts.put("~lora", entry.word == "lora", entry.where)
+    if entry.word == "freeze":
+        facts.put("~freeze", value=True, where=entry.where)
+
+
+def _last_layers(facts: Facts, entry: Entry) -> None:
+    if entry.number < 0:
+        facts.leave(entry, "the first layers would train; the last so many are counted")
+    facts.put("~trainable_layers", abs(entry.number), entry.where)
 
 
 def _checkpointing_off(facts: Facts, entry: Entry) -> None:
@@ -73,6 +83,10 @@ KEYS: dict[str, Rule] = {
     "stage": _stage,
     "finetuning_type": _tuning,
     **adapters.modules("lora_rank", "lora_target", "lora_dropout", "additional_target"),
+    "freeze_trainable_layers": _last_layers,
+    "freeze_trainable_modules": unless("all", why="whole layers are counted"),
+    "freeze_extra_modules": unless(),
+    "use_llama_pro": when("", None, then="layers that it adds are spread over the model; the last are counted"),
     "train_dataset": lambda facts, entry: facts.put("~v1", value=True, where=entry.where),
     "cutoff_len": whole_number("seq_len"),
     "micro_batch_size": whole_number("micro_batch"),
@@ -125,6 +139,8 @@ def finish(facts: Facts) -> None:
         facts.put("~upcast", value=True, where=f"{VERSION} holds trained weights in fp32")
     if facts.get("~bits") == 4:
         facts.default("kbit_upcast", value=False, framework=VERSION)
+    if facts.get("~freeze", False):
+        facts.put("trainable_layers", facts.get("~trainable_layers", FREEZE_LAYERS), facts.where("~freeze", "~trainable_layers"))
     facts.default("~quant_type", "nf4", VERSION)
     facts.default("~double_quant", value=True, framework=VERSION)
 

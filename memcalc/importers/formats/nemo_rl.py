@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memcalc.errors import InputError
-from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
+from memcalc.importers.facts import TRAINER, Entry, Facts, Link, Rule
 from memcalc.importers.format import Format
 from memcalc.importers.rules import names, switch, unless, whole_number
 
@@ -44,7 +44,16 @@ def _adapters(facts: Facts, entry: Entry) -> None:
     facts.put("lora.r", entry.number, entry.where)
 
 
+def _base(facts: Facts, entry: Entry) -> None:
+    """The files whose values this one overrides, the later winning."""
+    named = [entry.value] if isinstance(entry.value, str) else entry.value
+    for path in named if isinstance(named, list) else ():
+        if isinstance(path, str) and path.endswith((".yaml", ".yml")):
+            facts.links.append(Link(path, entry.where, facts.folder, "nemo_rl", facts.rank - 1))
+
+
 KEYS: dict[str, Rule] = {
+    "defaults": _base,
     "policy.model_name": "model",
     "policy.train_micro_batch_size": whole_number("micro_batch"),
     "policy.train_global_batch_size": whole_number("~global_batch"),
@@ -86,6 +95,9 @@ def finish(facts: Facts) -> None:
     section = "megatron" if megatron else "dtensor"
     if megatron and facts.get("~dtensor", False):
         raise InputError("enables megatron_cfg and dtensor_cfg; one of them trains", where=facts.where("~megatron"))
+    for name in ("~dtensor.sp", "sharding.sp"):
+        if not megatron and facts.get(name, False):
+            facts.unused.append(f"{facts.found.pop(name).where}: sequence parallelism beside DTensor's tensor parallelism; norms are counted whole")
     for degree in ("tp", "pp", "cp", "ep", "etp", "sp"):
         if f"~{section}.{degree}" in facts.found:
             facts.put(f"sharding.{degree}", facts.get(f"~{section}.{degree}"), facts.where(f"~{section}.{degree}"))
@@ -113,7 +125,7 @@ FORMAT = Format(
     recognise=recognise,
     keys=KEYS,
     ignored=names(
-        "policy.* grpo.* dpo.* sft.* loss_fn.* checkpoint* data.* data env.* logger.* cluster.* reward_penalties.* defaults recipe model.* "
+        "policy.* grpo.* dpo.* sft.* loss_fn.* checkpoint* data.* data env.* logger.* cluster.* reward_penalties.* recipe model.* "
         "distributed.* step_scheduler.* dataset.* validation_dataset* dataloader.* validation_dataloader* optimizer.* lr_scheduler.* rng.* dist_env.* "
         "loss_fn wandb.* peft.* packed_sequence.* env teacher.* ci.* clip_grad_norm.* data_plane.* compile.*"
     ),

@@ -20,6 +20,15 @@ OPTIMIZERS = {
     "adam": "adamw_torch",
 }
 MODULES = {"output_proj": "o_proj"}
+FAMILIES = {
+    "code_llama2": "codellama-{}", "gemma": "gemma-{}", "gemma2": "gemma-2-{}", "llama2": "llama-2-{}", "llama3": "llama-3-{}", "llama3_1": "llama-3.1-{}",
+    "llama3_2": "llama-3.2-{}", "llama3_2_vision": "llama-3.2-{}-vision", "llama3_3": "llama-3.3-{}", "llama4_maverick": "llama-4-maverick",
+    "llama4_scout": "llama-4-scout", "mistral": "mistral-{}", "phi3": "phi-3-{}", "phi4": "phi-4", "qwen2": "qwen2-{}", "qwen2_5": "qwen2.5-{}",
+    "qwen3": "qwen3-{}",
+}  # fmt: skip
+"""Catalogue names by torchtune's families; the size goes in between."""
+FUSED = {"q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj", "gate_proj": "gate_up_proj", "up_proj": "gate_up_proj"}
+"""Phi's layers that torchtune writes as several."""
 MLP = ("gate_proj", "up_proj", "down_proj")
 
 
@@ -29,27 +38,31 @@ def recognise(keys: Mapping[str, Any]) -> bool:
 
 
 def _model(facts: Facts, entry: Entry) -> None:
-    name = str(entry.value).rpartition(".")[2]
-    for prefix in ("qlora_", "lora_"):
-        if name.startswith(prefix):
-            name = name.removeprefix(prefix)
-            facts.put("~lora", value=True, where=entry.where)
-            if prefix == "qlora_":
-                facts.put("~bits", 4, entry.where)
-                facts.put("~double_quant", value=True, where=entry.where)
-    facts.put("model", catalogue_name(name), entry.where)
+    builder = str(entry.value).rpartition(".")[2]
+    if builder.startswith(("lora_", "qlora_")):
+        facts.put("~lora", value=True, where=entry.where)
+    if builder.startswith("qlora_"):
+        facts.put("~bits", 4, entry.where)
+        facts.put("~double_quant", value=True, where=entry.where)
+    name = catalogue_name(builder)
+    if name is None:
+        facts.leave(entry, "it is built from sizes; give the model")
+    else:
+        facts.put("model", name, entry.where)
 
 
-def catalogue_name(component: str) -> str:
-    """The catalogue's name for torchtune's builder of a size.
+def catalogue_name(builder: str) -> str | None:
+    """The catalogue's name for torchtune's builder of a size; None where it builds from sizes.
 
-    >>> catalogue_name("llama3_1_8b"), catalogue_name("llama2_7b"), catalogue_name("qwen2_5_7b_instruct"), catalogue_name("llama3_8b")
-    ('llama-3.1-8b', 'llama-2-7b', 'qwen2.5-7b', 'llama-3-8b')
+    >>> catalogue_name("llama3_1_8b"), catalogue_name("lora_qwen2_5_0_5b_instruct"), catalogue_name("llama4_scout_17b_16e"), catalogue_name("llama2")
+    ('llama-3.1-8b', 'qwen2.5-0.5b', 'llama-4-scout', None)
     """
-    name = re.sub(r"_(instruct|base|reward|classifier|it)$", "", component)
-    name = re.sub(r"(?<=\d)_(?=\d+_)", ".", name)
-    name = re.sub(r"^(llama)(?=\d)", r"\1-", name)
-    return re.sub(r"(?<=\d)_(?=\d+b)", ".", name).replace("_", "-") if name.count("_") > 1 else name.replace("_", "-")
+    name = re.sub(r"^q?lora_|_(instruct|base|it|reward|classifier)(?=_|$)", "", builder)
+    family = next((family for family in sorted(FAMILIES, key=len, reverse=True) if name.startswith(f"{family}_")), None)
+    if family is None:
+        return None
+    size = name.removeprefix(f"{family}_").replace("_", ".")
+    return FAMILIES[family].format(size)
 
 
 def _optimizer(facts: Facts, entry: Entry) -> None:
@@ -100,15 +113,19 @@ def finish(facts: Facts) -> None:
         fused = name == "adamw_torch" and facts.get("~fused", False)
         facts.put("optimizer", f"{name}_fused" if fused else name, facts.where("~optimizer", "~fused"))
     if "~attention_modules" in facts.found and facts.get("~lora", False):
-        names = [MODULES.get(str(name), str(name)) for name in facts.get("~attention_modules")]
-        names += MLP if facts.get("~mlp_modules", False) else ()
-        facts.put("lora.target_modules", names, facts.where("~attention_modules", "~mlp_modules"))
+        modules = [MODULES.get(str(name), str(name)) for name in facts.get("~attention_modules")]
+        modules += MLP if facts.get("~mlp_modules", False) else ()
+        where = facts.where("~attention_modules", "~mlp_modules")
+        if str(facts.get("model")).startswith(("phi-3", "phi-4")):
+            modules = list(dict.fromkeys(FUSED.get(name, name) for name in modules))
+            facts.unused.append(f"{where}: torchtune adapts the parts of Phi's fused layers one by one; an adapter of the whole is counted")
+        facts.put("lora.target_modules", modules, where)
         facts.put("lora.dtype", facts.get("dtype", "bfloat16"), facts.where("dtype"))
     if facts.get("~bits") == 4:
         facts.default("kbit_upcast", value=False, framework=VERSION)
     if facts.get("~dp_shard") == -1:
         del facts.found["~dp_shard"]
-    if (facts.get("~gpus_per_node") or 1) > 1 or facts.get("~world", 1) > 1 or "sharding.fsdp_wrap_ends" in facts.found:
+    if facts.cards > 1 or {"sharding.fsdp_wrap_ends", "offload.params"} & set(facts.found):
         facts.default("sharding.engine", "fsdp2", VERSION)
         facts.default("sharding.fsdp_wrap_ends", value=False, framework=VERSION)
 

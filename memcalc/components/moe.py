@@ -129,6 +129,36 @@ class SparseMixerRouter(Router):
 
 
 @dataclass(frozen=True)
+class ExpertsAdapter(Component):
+    """A low-rank adapter of a stacked weight: factors of all experts side by side (peft/tuners/lora/layer.py, ParamWrapper).
+
+    Attributes:
+        parameter: the weight's name.
+        inputs, outputs: of one expert's matrix.
+        ranks: rank times experts.
+        r: rank.
+        dtype: what both factors are held in.
+    """
+
+    parameter: str
+    inputs: Axis
+    outputs: Axis
+    ranks: Axis
+    r: Axis
+    dtype: str = "float32"
+
+    @property
+    def module_name(self) -> str:
+        """The weight's name."""
+        return self.parameter
+
+    def own_weights(self) -> Iterator[Weight]:
+        """``lora_A`` (r * experts, in) and ``lora_B`` (out, r * experts)."""
+        yield Weight("lora_A/default/weight", (self.ranks, self.inputs), dtype=self.dtype)
+        yield Weight("lora_B/default/weight", (self.outputs, self.ranks), dtype=self.dtype)
+
+
+@dataclass(frozen=True)
 class Experts(Component):
     """Networks of one shape whose weights are stacked: ``down(act(gate(x)) * up(x))`` by each token's experts.
 
@@ -140,6 +170,7 @@ class Experts(Component):
         transposed: weights are (in, out) instead of (out, in).
         fused: gate and up stand in one tensor; otherwise there are three, flat over all experts (DBRX's ``w1``, ``v1``, ``w2``).
         gated: otherwise ``down(act(up(x)))``, with ``up_proj`` alone (Nemotron-H).
+        adapters: low-rank, of its weights.
     """
 
     count: Axis
@@ -150,6 +181,7 @@ class Experts(Component):
     transposed: bool = False
     fused: bool = True
     gated: bool = True
+    adapters: tuple[ExpertsAdapter, ...] = ()
 
     @property
     def first(self) -> str:

@@ -101,6 +101,8 @@ def _refuse_training(run: Run, engine: str) -> None:
     if run.trainable_layers is not None:
         if run.lora is not None or run.quantization is not None:
             raise InputError("adapters freeze all layers, and quantised ones take no gradient; leave lora and quantization out", where="trainable_layers")
+    if run.quantization is not None and run.lora is not None and run.lora.target_parameters:
+        raise InputError("packed experts have no parameters to wrap; target_modules are what is adapted there", where="lora.target_parameters")
         if run.code != "transformers" or engine not in ("ddp", "fsdp2") or run.sharding.pp > 1:
             raise InputError("freezing layers is known for transformers' modules under engine ddp or fsdp2", where="trainable_layers")
     if run.lora is not None and run.lora.use_dora and run.sharding.tp > 1:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 from memcalc.components import Embedding, Head, Linear
 from memcalc.components.embedding import Original, TableAdapter
 from memcalc.components.lora import LoraLinear, SavedLinear
+from memcalc.components.moe import Experts, ExpertsAdapter
 from memcalc.errors import InputError, UnknownNameError
 from memcalc.specs.model import Axis, Block, Component, ModelSpec
 from memcalc.specs.run import LoraSpec
@@ -47,6 +48,7 @@ def adapt(model: ModelSpec, lora: LoraSpec) -> ModelSpec:
     for key, rank in (lora.rank_pattern or {}).items():
         if isinstance(rank, bool) or not isinstance(rank, int) or rank < 1:
             raise InputError(f"{key} has rank {rank!r}; a positive integer was expected", where="lora.rank_pattern")
+    check_parameters(model, lora)
     names = {m.name for block in model.blocks for _, m in linears(block.module)}
     names |= {block.path.rsplit("/", 1)[-1] for block in model.blocks if isinstance(block.module, Embedding)}
     wanted = targets(lora, names)
@@ -132,6 +134,8 @@ def wrap(module: C, prefix: str, lora: LoraSpec, wanted: Callable[[str, str], bo
             path = f"{prefix}{value.name}".replace("/", ".")
             if wanted(value.name, path):
                 changed[field.name] = wrapped(value, lora, path)
+        elif isinstance(value, Experts) and lora.target_parameters:
+            changed[field.name] = with_adapters(value, f"{prefix}{value.module_name or field.name}/", lora)
         elif isinstance(value, Component) and not isinstance(value, Head):
             changed[field.name] = wrap(value, f"{prefix}{value.module_name or field.name}/", lora, wanted)
         elif isinstance(value, tuple) and any(isinstance(item, Component) for item in value):
@@ -141,10 +145,56 @@ def wrap(module: C, prefix: str, lora: LoraSpec, wanted: Callable[[str, str], bo
     return replace(module, **changed) if changed else module
 
 
-def wrapped(linear: Linear, lora: LoraSpec, path: str) -> LoraLinear:
-    """One linear layer with its adapter, whose rank may depend on its dotted path (peft/utils/other.py, get_pattern_key)."""
+def with_adapters(experts: Experts, prefix: str, lora: LoraSpec) -> Experts:
+    """Stacked experts with adapters on the weights that ``target_parameters`` names, by the ends of their dotted paths."""
+    found = []
+    for weight in experts.own_weights():
+        path = f"{prefix}{weight.name}".replace("/", ".")
+        if len(weight.shape) == 3 and any(path == name or path.endswith(f".{name}") for name in lora.target_parameters or ()):
+            into, out = (weight.shape[i] for i in ((1, 2) if experts.transposed else (2, 1)))
+            rank = rank_of(lora, path)
+            ranks = Axis("r * num_experts", rank.size * experts.count.size)
+            found.append(ExpertsAdapter(weight.name, into, out, ranks, rank, lora.dtype))
+    return replace(experts, adapters=tuple(found))
+
+
+def rank_of(lora: LoraSpec, path: str) -> Axis:
+    """The rank of the adapter at a dotted path (peft/utils/other.py, get_pattern_key)."""
     found = (r for key, r in (lora.rank_pattern or {}).items() if re.match(rf"(.*\.)?({key})$", path))
-    rank = Axis("r", next(found, lora.r))
+    return Axis("r", next(found, lora.r))
+
+
+def parameters_of(model: ModelSpec) -> set[str]:
+    """Names of stacked weights of experts."""
+    return {weight.name for block in model.blocks for experts in stacked(block.module) for weight in experts.own_weights() if len(weight.shape) == 3}
+
+
+def stacked(module: Component) -> Iterator[Experts]:
+    """Every component below that is stacked experts."""
+    for _, child in module.children():
+        if isinstance(child, Experts):
+            yield child
+        yield from stacked(child)
+
+
+def check_parameters(model: ModelSpec, lora: LoraSpec) -> None:
+    """What is targeted beside modules.
+
+    Raises:
+        UnknownNameError: a name that no stacked weight of experts has.
+        InputError: what PEFT's wrapper of parameters does not have.
+    """
+    known = parameters_of(model)
+    for name in lora.target_parameters or ():
+        if name.rsplit(".", 1)[-1] not in known:
+            raise UnknownNameError("stacked weight of experts", name, known, where="lora.target_parameters")
+    if lora.target_parameters and (lora.dropout or lora.use_dora):
+        raise InputError("adapters of parameters have neither dropout nor DoRA, as PEFT says", where="lora.target_parameters")
+
+
+def wrapped(linear: Linear, lora: LoraSpec, path: str) -> LoraLinear:
+    """One linear layer with its adapter, whose rank may depend on its dotted path."""
+    rank = rank_of(lora, path)
     a = Linear("lora_A/default", linear.inputs, rank, split="row" if linear.split == "row" else None, dtype=lora.dtype)
     b = Linear("lora_B/default", rank, linear.outputs, split="column" if linear.split == "column" else None, dtype=lora.dtype)
     return LoraLinear(linear, a, b, lora.dropout, lora.use_dora)

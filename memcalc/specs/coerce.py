@@ -115,6 +115,11 @@ def _list(leaf: Leaf, value: Any) -> Any:
     return tuple(value) if items else _REFUSED
 
 
+def _names(leaf: Leaf, value: Any) -> Any:
+    made = _list(leaf, value)
+    return (made,) if isinstance(made, str) else made
+
+
 def _map(leaf: Leaf, value: Any) -> Any:
     if isinstance(value, str):
         return value if leaf.is_path and value.strip() else _REFUSED
@@ -129,6 +134,7 @@ _CONVERTERS: dict[str, Callable[[Leaf, Any], Any]] = {
     "text": _text,
     "dtype": _dtype,
     "list": _list,
+    "names": _names,
     "map": _map,
     "any": lambda _leaf, value: value,
 }

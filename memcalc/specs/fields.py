@@ -11,7 +11,7 @@ from pydantic.fields import FieldInfo
 
 from memcalc.specs.run import IS_DTYPE, Run, Spec
 
-Kind = Literal["int", "float", "bool", "choice", "dtype", "text", "list", "map", "any"]
+Kind = Literal["int", "float", "bool", "choice", "dtype", "text", "list", "names", "map", "any"]
 Path = tuple[str, ...]
 
 FLAT = ("sharding", "serving", "hardware")
@@ -188,7 +188,7 @@ def _kind(arms: list[Any], marks: list[Any]) -> tuple[Kind, tuple[Any, ...]]:
         return "choice", tuple(value for arm in arms for value in get_args(arm))
     origins = {get_origin(arm) or arm for arm in arms}
     if origins & {list, tuple} and origins <= {list, tuple, str}:
-        return "list", ()
+        return ("list" if str in origins else "names"), ()
     if origins in ({dict}, {dict, str}):
         return "map", ()
     if origins == {str}:
@@ -207,6 +207,7 @@ def _accepts(leaf: Leaf) -> str:
         "dtype": "a dtype such as bfloat16",
         "text": "text",
         "list": "a name or a list of names",
+        "names": "a name or a list of names",
         "map": "a map or a path" if leaf.is_path else "a map",
         "any": "a value of its kind",
     }

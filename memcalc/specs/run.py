@@ -134,6 +134,7 @@ class LoraSpec(Spec):
 
     r: Count = Field(8, description="rank")
     target_modules: str | tuple[str, ...] = Field("all-linear", description="names, one regular expression, all-linear, or default: PEFT's own choice")
+    target_parameters: tuple[str, ...] | None = Field(None, description="stacked weights of experts that get adapters, too: [gate_up_proj, down_proj]")
     dtype: Dtype = Field("float32", description="dtype of the adapters")
     dropout: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="on the adapters' input")
     rank_pattern: dict[str, Any] | None = Field(None, description="other ranks, by the ends of layers' paths: {q_proj: 16}")

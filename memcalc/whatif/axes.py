@@ -39,7 +39,7 @@ def parse_axis(text: str, *, where: str | None = None) -> tuple[int | str, ...]:
 def is_axis(name: str, text: object) -> bool:
     """Whether the value of a flag names several, as far as its key can have one of several."""
     node = flags().get(name)
-    if not isinstance(text, str) or not isinstance(node, Leaf) or node.kind in ("list", "map", "any") or node.key in WHOLE:
+    if not isinstance(text, str) or not isinstance(node, Leaf) or node.kind in ("list", "names", "map", "any") or node.key in WHOLE:
         return False
     return "," in text or (node.kind in ("int", "float") and ":" in text)
 

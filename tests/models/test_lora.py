@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from memcalc.errors import UnknownNameError
+from memcalc.errors import InputError, UnknownNameError
 from memcalc.models.lora import DEFAULT_TARGETS, adapt, is_adapter
 from memcalc.models.read import read_model
 from memcalc.specs.model import ModelSpec
@@ -73,3 +73,18 @@ def test_what_cannot_be_saved_is_an_error() -> None:
     """It names what can."""
     with pytest.raises(UnknownNameError, match="lm_head"):
         adapted(modules_to_save=["lm_haed"])
+
+
+def test_stacked_experts_get_factors_for_all_of_them() -> None:
+    """r * 8 experts of Mixtral: both factors of both weights, beside those of the linear layers."""
+    plain, spec = (adapted("mixtral-8x7b", target_modules=["q_proj"], **keys) for keys in ({}, {"target_parameters": ["experts.gate_up_proj", "down_proj"]}))
+    assert num_trained(spec) - num_trained(plain) == 32 * 8 * 8 * (4096 + 2 * 14336 + 14336 + 4096)
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"), [({"target_parameters": ["gate_proj"]}, "gate_up_proj"), ({"dropout": 0.1, "target_parameters": ["down_proj"]}, "dropout")]
+)
+def test_what_cannot_be_wrapped_is_an_error(keys: dict[str, Any], message: str) -> None:
+    """A name that is no stacked weight; dropout."""
+    with pytest.raises(InputError, match=message):
+        adapted("mixtral-8x7b", target_modules=["q_proj"], **keys)

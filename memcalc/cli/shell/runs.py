@@ -13,7 +13,7 @@ from memcalc.specs.run import Run
 MODEL = Argument("MODEL", "a name of `memcalc models`, a path to a config.json or its folder, or a Hub id; or a run file (.yaml)")
 CONFIG = Option("config", "a run file in YAML; flags win over it", metavar="FILE", group="Job")
 
-METAVARS = {"int": "N", "float": "X", "dtype": "DTYPE", "choice": "NAME", "text": "TEXT", "list": "NAMES", "map": "FILE", "any": "VALUE"}
+METAVARS = {"int": "N", "float": "X", "dtype": "DTYPE", "choice": "NAME", "text": "TEXT", "list": "NAMES", "names": "NAMES", "map": "FILE", "any": "VALUE"}
 GROUPS = {"sharding": "Sharding", "hardware": "Hardware", "lora": "Adapters", "offload": "Offload"}
 """Headings in help; sections that are not here bear their own name."""
 
@@ -67,10 +67,10 @@ def _option(node: Leaf | Section) -> Option:
     return Option(
         node.flag,
         node.help,
-        metavar=METAVARS[node.kind],
+        metavar="MAP" if node.kind == "map" and not node.is_path else METAVARS[node.kind],
         aliases=aliases,
         choices=tuple(dict.fromkeys(choices)),
-        repeatable=node.kind == "list",
+        repeatable=node.kind in ("list", "names"),
         group=group,
         default=_shown(node.default),
     )

@@ -54,6 +54,7 @@ def grouped_experts(ctx: Context, m: Experts, x: Tensor, weights: Tensor, indice
     Held to the end beside what is saved: the sorted ids, and their count in another dtype on the way to the offsets.
     """
     tape, tokens, top_k = ctx.tape, x.shape[0], indices.shape[1]
+    pairs = factors(ctx, m)
     rows = Axis("tokens * top_k", tokens.size * top_k.size)
     ids, order = tape.new((rows,), "int64", "sorted expert ids"), tape.new((rows,), "int64", "order")
     selected = routing.index_rows(x, tape.new((rows,), "int64", "token of each row"), rows, "rows by expert")
@@ -63,17 +64,17 @@ def grouped_experts(ctx: Context, m: Experts, x: Tensor, weights: Tensor, indice
     mask = tape.new((rows, Axis("1", 1)), "bool", "rows of other ranks") if spread else None
     bias = bias_of_rows(ctx, m, ids, m.first)
     selected = selected if mask is None else routing.masked_fill_in_place(selected, mask)
-    out = masked(added(project(ctx, m, selected, offsets, m.first), bias), mask)
+    out = masked(added(project(m, selected, offsets, whole_weight(ctx, m, m.first, pairs), m.first), bias), mask)
     out = gate(m, out)
     bias = bias_of_rows(ctx, m, ids, "down")
-    out = masked(added(project(ctx, m, out, offsets, "down"), bias), mask)
+    out = masked(added(project(m, out, offsets, whole_weight(ctx, m, "down", pairs), "down"), bias), mask)
     weighted = F.mul(out, F.view(scores, (rows, Axis("1", 1))), "weighted rows")
     inverse = tape.new((rows,), "int64", "inverse order")
     tape.new((rows,), "int64", "positions")
     weighted = routing.index_rows(weighted, inverse, rows, "weighted rows in order")
     total = routing.sum_of_choices(weighted, tokens, top_k, "sum over experts")
     total = F.cast(total, x.dtype, "output of experts")
-    del bias, held
+    del bias, held, pairs
     return total
 
 
@@ -82,14 +83,56 @@ def weight_of(ctx: Context, m: Experts, name: str) -> Tensor:
     return ctx.parameter(next(w for w in m.own_weights() if w.name == name))
 
 
+Pairs = dict[str, tuple[Tensor, ...]]
+"""Factors by the name of the weight that they adapt; with the merged weight once there is one, which is cached until the experts are through."""
+
+
+def factors(ctx: Context, m: Experts) -> Pairs:
+    """Both factors of every adapter in the weight's dtype, expert by expert (peft/tuners/lora/layer.py, ParamWrapper.get_delta_factors).
+
+    Wrappers stand inside each other, the last weight's outermost; each tries the merged weight out when it registers (register_parametrization).
+    """
+    pairs: Pairs = {}
+    for adapter in reversed(m.adapters):
+        weight = weight_of(ctx, m, adapter.parameter)
+        with ctx.inside(adapter.module_name):
+            a, b = (ctx.parameter(w) for w in adapter.own_weights())
+            outer = F.cast(F.split_heads(b, (m.count, adapter.outputs, adapter.r)), weight.dtype, "factor of outputs")
+            inner = F.cast(F.view(a, (m.count, adapter.r, adapter.inputs)), weight.dtype, "factor of inputs")
+            ctx.tape.new(weight.shape, weight.dtype, "merged weight, tried out")
+        pairs[adapter.parameter] = (outer, inner)
+    return pairs
+
+
+def merged(weight: Tensor, outer: Tensor, inner: Tensor) -> Tensor:
+    """``baddbmm(weight, outer, inner)``: a whole weight, which its product then saves. Saves both factors."""
+    out = F.like(weight, "merged weight")
+    kinds = ((outer.shape, outer.dtype), (inner.shape, inner.dtype))
+
+    def backward(wants: tuple[bool, ...], g: Tensor, *saved: Tensor) -> tuple[Tensor | None, ...]:
+        return tuple(g.tape.new(*kind, "gradient of factor") if want else None for want, kind in zip(wants, kinds, strict=True))
+
+    out.tape.record(out, (outer, inner), (outer, inner), backward)
+    return out
+
+
 def bias_of_rows(ctx: Context, m: Experts, ids: Tensor, which: str) -> Tensor | None:
     """The expert's bias, picked for each row."""
     return routing.index_rows(weight_of(ctx, m, f"{which}_proj_bias"), ids, ids.shape[0], f"{which} bias of rows") if m.bias else None
 
 
-def project(ctx: Context, m: Experts, x: Tensor, offsets: Tensor, which: str) -> Tensor:
+def whole_weight(ctx: Context, m: Experts, which: str, pairs: Pairs) -> Tensor:
+    """One of the two stacked weights, with its adapter's product added where it has one."""
+    name = f"{which}_proj"
+    weight = weight_of(ctx, m, name)
+    if name in pairs:
+        weight = merged(weight, *pairs[name])
+        pairs[name] = (*pairs[name], weight)
+    return weight
+
+
+def project(m: Experts, x: Tensor, offsets: Tensor, weight: Tensor, which: str) -> Tensor:
     """One of the two grouped products."""
-    weight = weight_of(ctx, m, f"{which}_proj")
     return routing.grouped_mm(x, weight, offsets, weight.shape[2 if m.transposed else 1], f"{which} of rows")
 
 

@@ -9,6 +9,7 @@ from importlib import import_module
 from pkgutil import iter_modules
 from typing import Any, Literal
 
+from memcalc.code.keeping import CACHED, Keeping, hold
 from memcalc.dataclass import dataclass
 from memcalc.errors import InputError, UnknownNameError
 from memcalc.specs.model import Axis, Component, Degrees, Weight
@@ -106,6 +107,7 @@ class Settings:
         liger: norms, rotary positions and gates are Liger's kernels.
         padded: the batch has a mask of its own, so that none can be left out.
         tied: the path of the head's weight, and that of the table that it is, under which its gradient is filed; None: it is its own.
+        keeping: how the cache holds keys and values.
         casts_weights: every weight is computed with in `dtype`, whatever it is held in (FSDP's mixed-precision policies).
     """
 
@@ -143,6 +145,7 @@ class Settings:
     liger: bool = False
     padded: bool = False
     evaluating: bool = False
+    keeping: Keeping = Keeping()
 
     @property
     def records(self) -> bool:
@@ -273,17 +276,20 @@ class Context:
         raise InputError(f"an array of sequence lengths must not cross {length}", where="seq_len")
 
     # ------------------------------------------------------------------ cache
-    def remember(self, x: Tensor, name: str) -> Tensor:
-        """In inference, a copy of x in the cache, alive after the step; in training, x itself.
+    def remember(self, x: Tensor, name: str, *, window: int | None = None) -> Tensor:
+        """In inference, what the layer goes on with once x is in the cache, which is alive after the step; in training, x itself.
 
-        transformers' dynamic cache concatenates an empty tensor and the new one (cache_utils.py, DynamicLayer.update).
+        A state is copied; what becomes of what attention caches, with its window, `memcalc.code.keeping` says.
         """
         if self.settings.training or not self.settings.cached:
             return x
         path = "/".join(("kv_cache", *self._modules, name))
-        kept = self.tape.input(x.shape, x.dtype, path)
-        self._cache.append(kept)
-        return kept
+        seen = stays = self.tape.input(x.shape, x.dtype, path) if name not in CACHED else None
+        if seen is None:
+            seen, stays = hold(self, x, path, window=window)
+        if stays is not None:
+            self._cache.append(stays)
+        return seen
 
     def keep(self, x: Tensor, name: str) -> None:
         """In inference, x itself stays in the cache, alive after the step."""

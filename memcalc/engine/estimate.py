@@ -108,8 +108,16 @@ def rank_estimate(job: Job, walked: Walked) -> RankEstimate:
         for name, shot in walk.instants.items()
     )
     peak = max(instant.allocated_bytes for instant in instants)
-    host = walked.strategy.host() + _evaluation_on_host(job)
+    host = walked.strategy.host() + _evaluation_on_host(job) + _cache_on_host(job)
     return RankEstimate(walked.rank, walked.num_ranks, instants, lambda: reservation(job, walked, peak), device_terms(job), host)
+
+
+def _cache_on_host(job: Job) -> tuple[Term, ...]:
+    if job.run.task != "inference":
+        return ()
+    from memcalc.engine.keeping import on_host
+
+    return on_host(job)
 
 
 def _evaluation_on_host(job: Job) -> tuple[Term, ...]:
@@ -129,6 +137,10 @@ def saving(job: Job, plan: Plan, *, detailed: bool) -> Walk:
 
 def walk_rank(job: Job, *, detailed: bool = True) -> Walked:
     """The one kind of rank that there is without a pipeline, through its step."""
+    if job.run.generation.assistant_model is not None:
+        from memcalc.engine.assistant import with_guesses
+
+        job = with_guesses(job)
     strategy_class = strategy_for(job)
     settings = strategy_class.settings(job, settings_of(job))
     accumulate = job.run.grad_accum > 1 and strategy_class.accumulates_whole
@@ -142,11 +154,9 @@ def walk_rank(job: Job, *, detailed: bool = True) -> Walked:
     strategy = strategy_class(job, plan)
     saved = saving(job, plan, detailed=detailed) if job.run.checkpoint_save and job.run.task == "train" else None
     if job.run.task == "inference":
-        step.infer(walk, plan, strategy)
-        if job.run.new_tokens:
-            from memcalc.engine.generation import generate
+        from memcalc.engine.inference import infer
 
-            generate(walk, job)
+        infer(walk, job, plan, strategy)
     else:
         step.train(walk, plan, strategy, accumulated=job.run.grad_accum > 1)
     if saved is not None:

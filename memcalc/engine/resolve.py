@@ -74,9 +74,17 @@ def resolve(run: Run) -> Job:
         micro_batch=run.micro_batch * run.num_beams,
         seq_len=seq_len,
         foreach=optimizer.has_foreach and steps_all_at_once(run, engine),
-        assumptions=tuple(assumptions),
+        assumptions=(*assumptions, *_assumed_cache(run)),
         notes=tuple(notes),
-        ignored=once((*settled.ignored, *ignored_by_training(run), *ignored_knobs(run, engine, mesh), *ignored_by_optimizer(run))),
+        ignored=once(
+            (
+                *settled.ignored,
+                *ignored_by_training(run),
+                *ignored_knobs(run, engine, mesh),
+                *ignored_by_optimizer(run),
+                *_unused_generation(run, model),
+            )
+        ),
         deepspeed=settled.deepspeed,
         image_size=image_size,
     )
@@ -119,6 +127,19 @@ def once(ignored: Iterable[str]) -> tuple[str, ...]:
     for line in ignored:
         found.setdefault(line.partition(":")[0], line)
     return tuple(found.values())
+
+
+def _assumed_cache(run: Run) -> tuple[str, ...]:
+    told = run.task != "inference" or run.code != "transformers" or "cache_implementation" in run.generation.model_fields_set
+    return () if told else (f"cache_implementation dynamic: transformers' own, in {run.autocast or run.dtype}",)
+
+
+def _unused_generation(run: Run, model: ModelSpec) -> tuple[str, ...]:
+    if not run.generation.model_fields_set:
+        return ()
+    from memcalc.engine.keeping import check_generation
+
+    return check_generation(run, model)
 
 
 def steps_all_at_once(run: Run, engine: str) -> bool:

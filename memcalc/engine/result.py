@@ -152,6 +152,7 @@ class Serving:
 
     Attributes:
         engine: whose rules.
+        policy: how it stores what layers remember, in words.
         budget_bytes: what the engine may use of a card.
         kv_cache_bytes: of the pool, on one card.
         token_bytes: what one token takes there while no window is full.
@@ -164,6 +165,7 @@ class Serving:
     """
 
     engine: str
+    policy: str
     budget_bytes: int
     kv_cache_bytes: int
     token_bytes: int

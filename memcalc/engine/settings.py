@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from memcalc.code.context import Settings
+from memcalc.code.keeping import keeping_of
 from memcalc.components import Attention
 from memcalc.components.mla import LatentAttention
 from memcalc.engine.flow import Flow
@@ -52,6 +53,7 @@ def settings_of(job: Job) -> Settings:
         prefix=prefix,
         liger=run.liger,
         padded=run.attention_mask,
+        keeping=keeping_of(run, job.seq_len),
         sent=experts.sent_share(limit, padded=padded),
         received=experts.received_share(job.expert_share, limit, padded=padded),
     )

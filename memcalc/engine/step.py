@@ -67,6 +67,12 @@ def infer(walk: Walk, plan: Plan, strategy: Strategy) -> None:
     walk.instant("load")
     with walk.window("prefill"):
         forward(walk, plan, strategy)
+    let_go(walk, plan)
+    walk.instant("decode")
+
+
+def let_go(walk: Walk, plan: Plan) -> None:
+    """What the prefill read is no longer held."""
     if plan.arrival is None:
         walk.free("batch/input_ids", num_bytes(plan.ids))
         if plan.pixels is not None:
@@ -75,7 +81,6 @@ def infer(walk: Walk, plan: Plan, strategy: Strategy) -> None:
             walk.free("batch/attention_mask", num_bytes(plan.ids))
         if plan.typed:
             walk.free("batch/token_type_ids", num_bytes(plan.ids))
-    walk.instant("decode")
 
 
 def forward(walk: Walk, plan: Plan, strategy: Strategy) -> None:

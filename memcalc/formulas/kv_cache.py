@@ -42,6 +42,9 @@ CACHE_TYPES: dict[str, CacheType] = {
 }
 """Storage types of caches by name."""
 
+SHIFT_BYTES = 2 + 2
+"""A 16-bit scale and shift of a group."""
+
 ALIASES = {"fp16": "float16", "half": "float16", "bf16": "bfloat16", "f16": "float16", "f32": "float32", "fp8_e4m3": "fp8", "fp8_e5m2": "fp8"}
 
 
@@ -65,6 +68,30 @@ def cache_type(name: str) -> CacheType:
     if known not in CACHE_TYPES:
         raise UnknownNameError("cache dtype", name, (*CACHE_TYPES, *ALIASES), where="serving.kv_cache_dtype")
     return CACHE_TYPES[known]
+
+
+def grouped(bits: int, group: int) -> CacheType:
+    """Values of a few bits in groups with a 16-bit scale and shift each.
+
+    Source: transformers, cache_utils.py, ``QuantizedLayer``; optimum-quanto, ``quantize_weight``; hqq, ``Quantizer.quantize``, which packs ten
+    values of 3 bits into four bytes.
+
+    >>> grouped(4, 64).group_bytes, grouped(2, 64).group_bytes, grouped(3, 64).group_bytes
+    (36, 20, 32)
+    """
+    values = ceil_div(group, 10) * 4 if bits == 3 else ceil_div(group * bits, 8)
+    return CacheType(group, values + SHIFT_BYTES, f"{bits} bits, a 16-bit scale and shift for {group} values")
+
+
+def packed_bytes(elements: Any, kind: CacheType) -> Any:
+    """Bytes of so many values of one tensor, whose last group may not be full.
+
+    Source: that of `grouped`.
+
+    >>> packed_bytes(130, grouped(4, 64))
+    108
+    """
+    return ceil_div(elements, kind.group) * kind.group_bytes
 
 
 def stored_bytes(elements: Any, dtype: str) -> Any:

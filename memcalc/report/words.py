@@ -150,9 +150,9 @@ def allocator_line(estimate: Estimate) -> str:
 
 def serving_lines(serving: Serving, unit: Unit) -> list[str]:
     """The pool of cache, and what it holds."""
-    pool = f"{unit.full(serving.kv_cache_bytes)} of cache on each card: {serving.kv_tokens:,} tokens of {serving.token_bytes:,} bytes"
+    pool = f"{unit.full(serving.kv_cache_bytes)} of cache on each card: {serving.kv_tokens:,} tokens of {serving.token_bytes:,} bytes ({serving.policy})"
     one = f"{serving.max_concurrency:.2f} sequences of {serving.max_model_len:,} tokens ({unit.full(serving.sequence_bytes)} each)"
-    return [f"{pool}, in blocks of {serving.block_size}" if serving.block_size > 1 else pool, f"{one}; the longest that fits: {serving.largest_model_len:,}"]
+    return [pool, f"{one}; the longest that fits: {serving.largest_model_len:,}"]
 
 
 def state(verdict: Verdict) -> str:

@@ -14,7 +14,7 @@ from memcalc.specs.run import IS_DTYPE, Run, Spec
 Kind = Literal["int", "float", "bool", "choice", "dtype", "text", "list", "names", "map", "any"]
 Path = tuple[str, ...]
 
-FLAT = ("sharding", "serving", "hardware")
+FLAT = ("sharding", "generation", "serving", "hardware")
 """Sections whose keys are flags without the section's name before them."""
 
 ALIASES: Mapping[str, tuple[str, ...]] = {"seq-len": ("max-seq-length",)}

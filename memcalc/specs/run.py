@@ -167,6 +167,21 @@ class HardwareSpec(Spec):
     gpus_per_node: Cards = Field(8, description="how many share one host's memory")
 
 
+class GenerationSpec(Spec):
+    """How transformers' ``generate`` keeps what it has seen, and guesses ahead (its names)."""
+
+    cache_implementation: Literal["dynamic", "offloaded", "static", "offloaded_static", "quantized"] = Field(
+        "dynamic", description="transformers: what keeps keys and values"
+    )
+    max_cache_len: Count | None = Field(None, description="static caches: tokens that they have room for, at least")
+    cache_backend: Literal["quanto", "hqq", "fp8"] = Field("quanto", description="quantized caches: what packs them")
+    cache_nbits: Annotated[int, Field(ge=1, le=8, strict=True)] = Field(4, description="quantized caches: bits of a value; quanto has 2 and 4")
+    q_group_size: Count = Field(64, description="quantized caches: values that share a scale")
+    residual_length: Count = Field(128, description="quantized caches: new tokens that wait as they are until all is packed again")
+    assistant_model: str | None = Field(None, description="a smaller model that guesses tokens ahead (assisted decoding)", json_schema_extra=PATH)
+    num_assistant_tokens: Count = Field(20, description="tokens that it guesses at once")
+
+
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
@@ -249,6 +264,7 @@ class Run(Spec):
         True, description="of a quantised base, what stays as it is (tables, norms, head) is cast to fp32, as prepare_model_for_kbit_training does"
     )
     offload: OffloadSpec = Field(OffloadSpec.model_construct(), description="what lives outside the card")
+    generation: GenerationSpec = Field(GenerationSpec.model_construct(), description="how transformers generates")
     serving: ServingSpec = Field(ServingSpec.model_construct(), description="what a serving engine is told")
     hardware: HardwareSpec = Field(HardwareSpec.model_construct(), description="the cards")
     prompt: PromptSpec | None = Field(None, description="virtual tokens before a frozen model")

@@ -46,6 +46,24 @@ def test_layers_with_windows_let_go_once_the_first_token_comes(tmp_path: Path) -
     assert above_weights(answer(GEMMA, tmp_path, new_tokens=4), "generate") == pytest.approx(3_742_352, rel=0.015)
 
 
+@pytest.mark.parametrize(
+    ("config", "attention", "room", "prefill", "last"),
+    [
+        (LLAMA, "sdpa", None, 14_433_408, 1_891_336),
+        (LLAMA, "sdpa", 2000, 15_657_600, 3_128_280),
+        (LLAMA, "eager", 2000, 405_865_600, 7_523_448),
+        (GEMMA, "sdpa", 2000, 16_992_640, 1_250_768),
+        (GEMMA, "eager", 2000, 409_895_040, 5_639_672),
+    ],
+)
+def test_static_caches(config: dict[str, Any], attention: str, room: int | None, prefill: int, last: int, tmp_path: Path) -> None:  # noqa: PLR0917
+    """Traced: room for all tokens from the first on, windows full at once; eager attention looks at all of the room."""
+    keys = {"attention": attention, "cache_implementation": "static"} | ({} if room is None else {"max_cache_len": room})
+    found = answer(config, tmp_path, new_tokens=4, **keys)
+    assert above_weights(found, "prefill") == prefill
+    assert above_weights(found, "generate") == pytest.approx(last, rel=0.01)
+
+
 def test_nothing_is_generated_unless_asked(tmp_path: Path) -> None:
     assert [instant.name for instant in answer(LLAMA, tmp_path).most_loaded.instants] == ["load", "prefill", "decode"]
 

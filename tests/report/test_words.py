@@ -6,12 +6,12 @@ from memcalc.engine.result import Serving, Verdict
 from memcalc.report.style import unit_for
 from memcalc.report.words import serving_lines, verdict_line
 
-SERVING = Serving("vllm", 72 * 2**30, 50 * 2**30, 131_072, 409_600, 16, 16_000, 16_000 * 131_072, 25.6, 131_072)
+SERVING = Serving("vllm", "bfloat16, blocks of 16", 72 * 2**30, 50 * 2**30, 131_072, 409_600, 16, 16_000, 16_000 * 131_072, 25.6, 131_072)
 
 
 def test_a_pool_is_told_in_bytes_tokens_and_sequences() -> None:
     assert serving_lines(SERVING, unit_for(2**40 // 16)) == [
-        "50.00 GiB of cache on each card: 409,600 tokens of 131,072 bytes, in blocks of 16",
+        "50.00 GiB of cache on each card: 409,600 tokens of 131,072 bytes (bfloat16, blocks of 16)",
         "25.60 sequences of 16,000 tokens (1.95 GiB each); the longest that fits: 131,072",
     ]
 

@@ -27,7 +27,7 @@ def attention(ctx: Context, m: Attention, x: Tensor) -> Tensor:
         query, key = normalise(ctx, m, query, key)
     if ctx.settings.prefix:
         key, value = with_prefix(ctx, key, value)
-    key, value = ctx.remember(key, "key"), ctx.remember(value, "value")
+    key, value = ctx.remember(key, "key", window=m.window), ctx.remember(value, "value", window=m.window)
     out = merge(ctx, m, attend(ctx, m, query, key, value))
     held.clear()
     return out

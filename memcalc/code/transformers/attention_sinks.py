@@ -22,7 +22,7 @@ def sink_attention(ctx: Context, m: SinkAttention, x: Tensor) -> Tensor:
     query, key, value = project(ctx, m, x)
     if m.rotary is not None:
         query, key = rotate(ctx, m.rotary, query, key)
-    key, value = ctx.remember(key, "key"), ctx.remember(value, "value")
+    key, value = ctx.remember(key, "key", window=m.window), ctx.remember(value, "value", window=m.window)
     if ctx.settings.attention == "flash_attention_2":
         return merge(ctx, m, F.scaled_dot_product_attention(query, key, value))
     return merge(ctx, m, eager(ctx, m, query, key, value))

@@ -29,7 +29,7 @@ def gated_attention(ctx: Context, m: GatedAttention, x: Tensor) -> Tensor:
     key = ctx.run(m.k_norm, F.view(ctx.run(m.k, x), (batch, seq, few[1], dim)), "k_norm")
     value = F.split_heads(ctx.run(m.v, x), few)
     query, key = rotate(ctx, m.rotary, F.view(query, (batch, heads, seq, dim)), F.view(key, few))
-    key, value = ctx.remember(key, "key"), ctx.remember(value, "value")
+    key, value = ctx.remember(key, "key", window=m.window), ctx.remember(value, "value", window=m.window)
     out = attend(ctx, m, query, key, value)
     flat = (batch, seq, Axis("heads * head_dim", heads.size * dim.size))
     out = F.mul(F.view(out, flat), F.keeps_result(F.view(gate, flat), "sigmoid of gate"), "gated output")

@@ -40,7 +40,7 @@ def attention(ctx: Context, m: Gemma4Attention, x: Tensor) -> Tensor:
     key = normed(ctx, m.k_norm, key, "k_norm")
     key = turn(m.rotary, key, shared_angles(ctx, m.rotary), "key")
     value = normed(ctx, m.v_norm, value, "v_norm")
-    key, value = ctx.remember(key, "key"), ctx.remember(value, "value")
+    key, value = ctx.remember(key, "key", window=m.window), ctx.remember(value, "value", window=m.window)
     if m.stores:
         ctx.lingering["shared_kv_states"] = (key, value)
     return merge(ctx, m, attend(ctx, m, query, key, value))

@@ -55,7 +55,7 @@ def llama4_attention(ctx: Context, m: Llama4Attention, x: Tensor) -> Tensor:
         scales = F.view(ctx.tape.new((ctx.seq,), "float32", "scales"), (ctx.seq, Axis("1", 1), Axis("1", 1)))
         query = F.cast(F.mul(query, scales, "scaled query"), query.dtype, "query")
     query, key = F.view(query, (batch, heads, seq, dim)), F.view(key, (batch, kv_heads, seq, dim))
-    key, value = ctx.remember(key, "key"), ctx.remember(value, "value")
+    key, value = ctx.remember(key, "key", window=m.window), ctx.remember(value, "value", window=m.window)
     out = merge(ctx, m, attend(ctx, m, query, key, value))
     del positions
     return out

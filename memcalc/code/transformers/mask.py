@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from memcalc.code.context import Context
+from memcalc.code.keeping import num_keys
 from memcalc.components import Alibi
 from memcalc.specs.model import Axis
 
@@ -27,7 +30,7 @@ def make_masks(ctx: Context, dtype: str, *, always: tuple[int | None, ...] = (),
     for window in dict.fromkeys((*ctx.settings.windows, *always)):
         if ctx.settings.attention == "eager" or ctx.settings.padded or (window is None and window in always) or (window is not None and ctx.reaches(window)):
             name = mask_name(window) if window in ctx.settings.windows else f"unused {mask_name(window)}"
-            make_mask(ctx, name, dtype, each=ctx.settings.padded or (each and window is not None))
+            make_mask(ctx, name, dtype, each=ctx.settings.padded or (each and window is not None), keys=num_keys(ctx, window))
     for window in ctx.settings.two_sided_windows:
         if ctx.reaches(window):
             measure(ctx)
@@ -41,11 +44,11 @@ def measure(ctx: Context) -> None:
     del distance, absolute
 
 
-def make_mask(ctx: Context, name: str, dtype: str, *, each: bool = False) -> None:
-    """One mask: bools, and for eager attention numbers to add."""
+def make_mask(ctx: Context, name: str, dtype: str, *, each: bool = False, keys: Any = None) -> None:
+    """One mask: bools, and for eager attention numbers to add; over as many keys as tokens, or so many."""
     if ctx.settings.attention == "flash_attention_2":
         return
-    one = (ctx.seq, Axis("keys", ctx.seq.size))
+    one = (ctx.seq, Axis("keys", ctx.seq.size if keys is None else keys))
     square = (ctx.batch, *one) if each else one
     flags = ctx.tape.new(square, "bool", "mask flags")
     if ctx.settings.attention == "eager":

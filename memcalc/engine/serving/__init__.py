@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from memcalc.engine.cache import growth_bytes, sequence_bytes, token_bytes
+from memcalc.engine.cache import Policy, growth_bytes, sequence_bytes, token_bytes
 from memcalc.engine.result import Estimate, Instant, ModelFacts, RankEstimate, Serving, Term, Verdict
 from memcalc.engine.serving.budget import Budget, card_of
 from memcalc.engine.serving.rank import Rank, ranks_of
@@ -60,8 +60,28 @@ def pool(job: Job, rank: Rank, budget: Budget) -> Serving:
     tokens = left // each if uniform and each else int(concurrency * length) if one else 0
     limit = max(length, job.model.max_position_embeddings or length)
     return Serving(
-        job.run.code, budget.requested_bytes, left, int(each), int(tokens), policy.block, length, one, concurrency, _longest(rank, budget, left, limit)
+        engine=job.run.code,
+        policy=stored_how(rank, policy),
+        budget_bytes=budget.requested_bytes,
+        kv_cache_bytes=left,
+        token_bytes=int(each),
+        kv_tokens=int(tokens),
+        block_size=policy.block,
+        max_model_len=length,
+        sequence_bytes=one,
+        max_concurrency=concurrency,
+        largest_model_len=_longest(rank, budget, left, limit),
     )
+
+
+def stored_how(rank: Rank, policy: Policy) -> str:
+    """How the cache is stored, in words."""
+    kinds = {c.kind for c in rank.caches}
+    parts = [policy.dtype if policy.value_dtype in (None, policy.dtype) else f"keys in {policy.dtype}, values in {policy.value_dtype}"]
+    parts += ["latents on every rank"] * ("latent" in kinds and policy.latent)
+    parts += [f"windows keep {'their' if policy.windows else 'all'} tokens"] * any(c.window is not None for c in rank.caches)
+    parts += ["states beside"] * ("state" in kinds)
+    return ", ".join([*parts, f"blocks of {policy.block}"] if policy.block > 1 else parts)
 
 
 def refused(serving: Serving) -> str:

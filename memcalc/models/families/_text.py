@@ -61,20 +61,20 @@ def partial_rotary(config: Config, head_dim: int, *, default: float, key: str = 
     return dim
 
 
-def layer_windows(config: Config, num_layers: int, *, pattern: int, window: int | None) -> tuple[int | None, ...]:
+def layer_windows(config: Config, num_layers: int, *, pattern: int | None, window: int | None) -> tuple[int | None, ...]:
     """For each layer, how many keys a query sees: as ``layer_types`` says, or all in every so-manieth layer.
 
     Args:
         config: the file.
         num_layers: how many.
-        pattern: the last of so many layers sees the whole sequence, where the file names no kinds; 0: none does.
+        pattern: the last of so many layers sees the whole sequence, where the file names no kinds; 0: none does; None: as transformers' class has it.
         window: what the others see.
 
     Raises:
         ModelError: ``layer_types`` is not one known kind for each layer.
     """
     default = tuple("full_attention" if pattern and (i + 1) % pattern == 0 else "sliding_attention" for i in range(num_layers))
-    kinds = config.strs("layer_types", default=default)
+    kinds = config.strs("layer_types") if pattern is None else config.strs("layer_types", default=default)
     known = {"full_attention": None, "sliding_attention": window}
     if len(kinds) != num_layers or not known.keys() >= set(kinds):
         raise config.error(f"layer_types must name full_attention or sliding_attention for each of the {num_layers} layers")

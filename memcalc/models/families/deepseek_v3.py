@@ -37,7 +37,7 @@ def spec(config: Config) -> ModelSpec:
 
 def experts(config: Config, hidden: Axis) -> MoE:
     """Routed experts behind a sigmoid router in float32, and shared ones."""
-    count, width = moe.axis(config, "n_routed_experts", "num_local_experts"), moe.axis(config, "moe_intermediate_size")
+    count, width = moe.axis(config, "n_routed_experts", "num_local_experts", "num_experts"), moe.axis(config, "moe_intermediate_size")
     return MoE(
         gate=SigmoidRouter(
             "gate",
@@ -49,7 +49,11 @@ def experts(config: Config, hidden: Axis) -> MoE:
             normalise=config.bool("norm_topk_prob"),
         ),
         experts=moe.experts(config, hidden, width, count),
-        shared=moe.swiglu(hidden, Axis("n_shared_experts * moe_intermediate_size", config.int("n_shared_experts") * width.size), config.str("hidden_act")),
+        shared=moe.swiglu(
+            hidden,
+            Axis("n_shared_experts * moe_intermediate_size", config.int("n_shared_experts", "num_shared_experts") * width.size),
+            config.str("hidden_act"),
+        ),
     )
 
 

@@ -35,14 +35,21 @@ def spec(config: Config) -> ModelSpec:
     return moe.with_active(moe.with_buffers(whole, correction_bytes(sparse) * sum(kinds)))
 
 
-def sparse_layers(config: Config, num_layers: int) -> tuple[bool, ...]:
+def sparse_layers(config: Config, num_layers: int, *, first: int | None = None) -> tuple[bool, ...]:
     """Which layers have experts: as ``mlp_layer_types`` says, or all after the first dense ones.
+
+    Args:
+        config: the file.
+        num_layers: how many.
+        first: how many are dense where the file does not say.
 
     Raises:
         ModelError: it does not name one of the two kinds for each layer.
     """
     if not config.has("mlp_layer_types"):
-        return moe.after_dense(config, num_layers)
+        if first is None or config.has("first_k_dense_replace"):
+            return moe.after_dense(config, num_layers)
+        return tuple(i >= first for i in range(num_layers))
     kinds = config.strs("mlp_layer_types")
     if len(kinds) != num_layers or not {"dense", "sparse"} >= set(kinds):
         raise config.error(f"mlp_layer_types must name dense or sparse for each of the {num_layers} layers")

@@ -1,6 +1,6 @@
-"""Gemma 2: norms before and after each branch, windows in every other layer, scores and logits squashed by tanh.
+"""Gemma 2: norms before and after each branch, windows in every other layer, scores and logits squashed by tanh. VaultGemma has none after.
 
-Source: transformers, models/gemma2/modeling_gemma2.py.
+Source: transformers, models/gemma2/modeling_gemma2.py, models/vaultgemma/modeling_vaultgemma.py.
 """
 
 from __future__ import annotations
@@ -14,20 +14,21 @@ from memcalc.models.families import _text as text
 from memcalc.models.families.gemma import SCALE_BYTES
 from memcalc.specs.model import ModelSpec
 
-MODEL_TYPES = ("gemma2",)
-ARCHITECTURES = {"Gemma2ForCausalLM": "gemma2"}
+MODEL_TYPES = ("gemma2", "vaultgemma")
+ARCHITECTURES = {"Gemma2ForCausalLM": "gemma2", "VaultGemmaForCausalLM": "vaultgemma"}
 
 
 def spec(config: Config) -> ModelSpec:
     """Grouped-query attention and GeGLU; with soft-caps the code is eager."""
     sizes = decoder.read_sizes(config, head_dim_follows=False)
     norm, bias = RMSNorm(sizes.hidden, "gemma"), config.bool("attention_bias", default=False)
+    after = None if config.model_type == "vaultgemma" else norm
     softcap = config.optional_float("attn_logit_softcapping", default=50.0)
     mlp = decoder.gated_mlp(sizes, config.str("hidden_activation", default="gelu_pytorch_tanh"))
 
     def layer(window: int | None) -> DecoderLayer:
         attention = decoder.attention(sizes, qkv_bias=bias, o_bias=bias, window=window)
-        return DecoderLayer(norm, replace(attention, softcap=softcap), norm, mlp, post_mixer_norm=norm, post_mlp_norm=norm)
+        return DecoderLayer(norm, replace(attention, softcap=softcap), norm, mlp, post_mixer_norm=after, post_mlp_norm=after)
 
     kinds = text.layer_windows(config, sizes.num_layers, pattern=2, window=config.optional_int("sliding_window", default=4096))
     tied, rotary = config.bool("tie_word_embeddings", default=True), Rotary(sizes.head_dim)

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memcalc.components import DecoderLayer, Embedding, GatedMLP, Head, Linear, RMSNorm, Rotary
+from memcalc.components import DecoderLayer, Embedding, Head, Linear, RMSNorm, Rotary
 from memcalc.components.moe import MoE, TopKRouter
 from memcalc.models.config import Config
 from memcalc.models.families import _decoder as decoder
 from memcalc.models.families import _moe as moe
 from memcalc.models.families import _recurrent as recurrent
 from memcalc.models.families import _text as text
-from memcalc.specs.model import Axis, Component, ModelSpec
+from memcalc.models.families.granitemoe import shared
+from memcalc.specs.model import Component, ModelSpec
 
 MODEL_TYPES = ("granitemoehybrid",)
 ARCHITECTURES = {"GraniteMoeHybridForCausalLM": "granitemoehybrid"}
@@ -59,16 +60,9 @@ def layer_kinds(config: Config, num_layers: int) -> tuple[str, ...]:
 
 def network(config: Config, sizes: decoder.Sizes) -> Component:
     """The shared network; with experts before it where the file has any."""
-    inner = moe.axis(config, "shared_intermediate_size")
-    both = Axis("2 * shared_intermediate_size", 2 * inner.size)
-    shared = GatedMLP(
-        gate=Linear("input_linear", sizes.hidden, both, split="column"),
-        up=None,
-        down=Linear("output_linear", inner, sizes.hidden, split="row"),
-        activation=config.str("hidden_act"),
-    )
+    beside = shared(config, sizes)
     if not config.int("num_local_experts", minimum=0):
-        return shared
+        return beside
     count = moe.axis(config, "num_local_experts")
     router = TopKRouter("router", sizes.hidden, count, moe.choose(config, count, "num_experts_per_tok"), wide=True)
-    return MoE(router, moe.experts(config, sizes.hidden, sizes.intermediate, count), shared=shared, shared_name="shared_mlp")
+    return MoE(router, moe.experts(config, sizes.hidden, sizes.intermediate, count), shared=beside, shared_name="shared_mlp")

@@ -1,4 +1,4 @@
-"""Llama 1 to 3.3, and the many models that use its code (Yi, TinyLlama, SmolLM, CodeLlama, DeepSeek's dense ones).
+"""Llama 1 to 3.3, and the many models that use its code (Yi, TinyLlama, SmolLM, CodeLlama, DeepSeek's dense ones; EXAONE 3, InternLM 3).
 
 Source: transformers, models/llama/modeling_llama.py.
 """
@@ -10,8 +10,8 @@ from memcalc.models.config import Config
 from memcalc.models.families import _decoder as decoder
 from memcalc.specs.model import Block, ModelSpec
 
-MODEL_TYPES = ("llama",)
-ARCHITECTURES = {"LlamaForCausalLM": "llama", "LLaMAForCausalLM": "llama"}
+MODEL_TYPES = ("llama", "exaone", "internlm3")
+ARCHITECTURES = {"LlamaForCausalLM": "llama", "LLaMAForCausalLM": "llama", "ExaoneForCausalLM": "exaone", "InternLM3ForCausalLM": "internlm3"}
 
 
 def spec(config: Config) -> ModelSpec:

@@ -78,5 +78,5 @@ def test_a_server_has_its_pool_and_its_refusal() -> None:
     found = as_dict(answer(read_run("llama-3.1-70b", task="inference", code="vllm", gpu="h100-80g")))
     assert found["serving"]["engine"] == "vllm"
     assert found["serving"]["kv_cache_bytes"] == 0
-    assert found["verdict"]["refusal"] == "no available memory for the cache blocks"
+    assert found["verdict"]["refusal"] == "No available memory for the cache blocks"
     assert "serving" not in as_dict(estimate())

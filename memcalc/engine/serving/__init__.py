@@ -9,8 +9,8 @@ from memcalc.engine.cache import Policy, growth_bytes, sequence_bytes, token_byt
 from memcalc.engine.result import Estimate, Instant, ModelFacts, RankEstimate, Serving, Term, Verdict
 from memcalc.engine.serving.budget import Budget, card_of
 from memcalc.engine.serving.rank import Rank, ranks_of
+from memcalc.engine.serving.refusals import refusal, turned_away
 from memcalc.specs.job import Job
-from memcalc.units import gib
 
 
 def serve(job: Job) -> Estimate:
@@ -25,15 +25,14 @@ def serve(job: Job) -> Estimate:
     i = min(range(len(found)), key=lambda i: (found[i][2].max_concurrency, -found[i][0].weights_bytes))
     _, budget, serving = found[i]
     ranks.insert(0, ranks.pop(i))
-    refusal = budget.refusal or refused(serving)
     card, total = card_of(job), job.model.num_params
     return Estimate(
         model=ModelFacts(job.model.name, job.model.model_type, total, 0, job.model.active_params or total),
         asked=asked(job),
         ranks=tuple(ranks),
-        verdict=Verdict(card.name, card.capacity_bytes, ranks[0].device_bytes, margin=0.0, refusal=refusal),
+        verdict=Verdict(card.name, card.capacity_bytes, ranks[0].device_bytes, margin=0.0, refusal=budget.refusal or refusal(serving)),
         assumptions=(*job.assumptions, *budget.assumptions),
-        notes=(*job.notes, *budget.notes),
+        notes=(*job.notes, *budget.notes, *turned_away(serving)),
         ignored=job.ignored,
         serving=serving,
     )
@@ -82,18 +81,6 @@ def stored_how(rank: Rank, policy: Policy) -> str:
     parts += [f"windows keep {'their' if policy.windows else 'all'} tokens"] * any(c.window is not None for c in rank.caches)
     parts += ["states beside"] * ("state" in kinds)
     return ", ".join([*parts, f"blocks of {policy.block}"] if policy.block > 1 else parts)
-
-
-def refused(serving: Serving) -> str:
-    """In the engine's words, why it would not start; empty where it would."""
-    if serving.kv_cache_bytes <= 0:
-        return "no available memory for the cache blocks"
-    if serving.sequence_bytes > serving.kv_cache_bytes:
-        return (
-            f"to serve at least one request with the model's max seq len ({serving.max_model_len}), {gib(serving.sequence_bytes)} of KV cache is needed, "
-            f"which is larger than the available {gib(serving.kv_cache_bytes)}; the longest that fits is {serving.largest_model_len}"
-        )
-    return ""
 
 
 def rank_estimate(job: Job, rank: Rank, budget: Budget, serving: Serving) -> RankEstimate:

@@ -9,10 +9,11 @@ from memcalc.engine.result import Term
 from memcalc.engine.serving.budget import Budget, card_of, policy_of
 from memcalc.engine.serving.loaded import generation, loaded
 from memcalc.engine.serving.rank import Rank, adapters_bytes, forward_bytes, hidden_bytes
+from memcalc.engine.serving.refusals import share
 from memcalc.formulas import overheads
 from memcalc.formulas import serving as formulas
 from memcalc.specs.job import Job
-from memcalc.units import DTYPE_BYTES, GiB, gib
+from memcalc.units import DTYPE_BYTES, GiB
 
 UTILIZATION = 0.92
 BLOCK = 16
@@ -42,9 +43,8 @@ def budget(job: Job, rank: Rank) -> Budget:
     taken = rank.weights_bytes + sum(t.bytes for t in (*activations, *others, *shared))
     policy = policy_of(job, block=BLOCK, step_tokens=tokens)
     free = card.capacity_bytes - overheads.CUDA_CONTEXT_BYTES
-    refusal = "" if free >= requested else (
-        f"free memory on the device ({gib(free)}) at startup is less than the desired GPU memory utilization ({utilization}, {gib(requested)})"
-    )  # fmt: skip
+    taken_already = share(free_bytes=free, total_bytes=card.capacity_bytes, utilization=utilization, requested_bytes=requested)
+    refusal = taken_already if free < requested else ""
     kv = asked.kv_cache_memory_bytes or requested - taken
     return Budget(requested, rank.weights, activations, others, (context, *shared), kv, policy, refusal, tuple(assumptions), notes)
 

@@ -6,7 +6,7 @@ Source: megatron/core/transformer/attention.py (SelfAttention) and models/common
 from __future__ import annotations
 
 from memcalc.code.context import Context, runs
-from memcalc.code.megatron import parallel
+from memcalc.code.megatron import lora
 from memcalc.code.megatron.core_attention import core_attention
 from memcalc.components import Attention
 from memcalc.specs.model import Axis
@@ -29,7 +29,7 @@ def attention(ctx: Context, m: Attention, x: Tensor) -> Tensor:
         query, key = rotate(query, "query"), rotate(key, "key")
     out = core_attention(ctx, query, key, value, dropout=m.dropout)
     del query, key, value
-    return parallel.row(ctx, out, parallel.parameters(ctx, m.o), m.o.outputs, "attention branch")
+    return lora.row(ctx, out, m.o, "attention branch")
 
 
 def project(ctx: Context, m: Attention, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -40,10 +40,9 @@ def project(ctx: Context, m: Attention, x: Tensor) -> tuple[Tensor, Tensor, Tens
     """
     tp = ctx.settings.tp
     linears = [m.q] if m.k is None or m.v is None else [m.q, m.k, m.v]
-    params = [p for linear in linears for p in parallel.parameters(ctx, linear)]
     dim = Axis("head_dim", m.head_dim)
     mixed = Axis("(heads + 2 * kv_heads) * head_dim / tp", ceil_div((m.num_heads + 2 * m.num_kv_heads) * m.head_dim, tp))
-    qkv = parallel.column(ctx, x, params, mixed, "query, key and value")
+    qkv = lora.column(ctx, x, linears, mixed, "query, key and value")
     heads = m.num_heads // tp
     shared = isinstance(tp, int) and tp > m.num_kv_heads
     if shared:

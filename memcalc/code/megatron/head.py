@@ -35,14 +35,14 @@ def output_layer(ctx: Context, m: Head, x: Tensor) -> Tensor:
     params = parallel.parameters(ctx, m.proj)
     rows = parallel.whole(ctx, x)
     logits = ctx.tape.new((*rows[:-1], params[0].shape[0]), x.dtype, "logits")
-    part, scatters, fused = x.shape, parallel.is_split(ctx), options(ctx).fused_wgrad
+    part, dtype, scatters, fused = x.shape, x.dtype, parallel.is_split(ctx), options(ctx).fused_wgrad
 
-    def backward(wants: tuple[bool, ...], g: Tensor, x: Tensor, *weights: Tensor) -> tuple[Tensor | None, ...]:
-        of_total = g.tape.new(rows, x.dtype, "gradient of gathered input of logits" if scatters else "gradient of input of logits")
-        of_x = g.tape.new(part, x.dtype, "gradient of input of logits") if scatters else of_total
+    def backward(wants: tuple[bool, ...], g: Tensor, *kept: Tensor) -> tuple[Tensor | None, ...]:
+        of_total = g.tape.new(rows, dtype, "gradient of gathered input of logits" if scatters else "gradient of input of logits")
+        of_x = g.tape.new(part, dtype, "gradient of input of logits") if scatters else of_total
         return (of_x, *parallel.gradients(params, wants[1:], fused=fused))
 
-    ctx.tape.record(logits, (x, *params), (x, *params), backward)
+    ctx.tape.record(logits, (x, *params), parallel.saved(x, params), backward)
     return logits
 
 

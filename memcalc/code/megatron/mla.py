@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memcalc.code.context import Context, runs
-from memcalc.code.megatron import parallel
+from memcalc.code.megatron import lora, parallel
 from memcalc.code.megatron.checkpoint import WithoutOutput
 from memcalc.code.megatron.core_attention import core_attention
 from memcalc.code.megatron.options import options
@@ -26,8 +26,8 @@ def latent_attention(ctx: Context, m: LatentAttention, x: Tensor) -> Tensor:
         raise InputError("code: megatron has no program for sparse latent attention; use code: transformers", where="code")
     queries = x
     if m.q_a_proj is not None and m.q_a_layernorm is not None:
-        queries = parallel.plain(ctx, x, parallel.parameters(ctx, m.q_a_proj), m.q_a_proj.outputs, "query latent")
-    both = parallel.plain(ctx, x, parallel.parameters(ctx, m.kv_a_proj), m.kv_a_proj.outputs, "key and value latent")
+        queries = lora.plain(ctx, x, m.q_a_proj, "query latent")
+    both = lora.plain(ctx, x, m.kv_a_proj, "key and value latent")
     latent, key = split_last(both, (m.kv_b_proj.inputs, Axis("qk_rope_head_dim", m.rope_dim)))
     del x, both
     key = parallel.gather_sequence(ctx, key, "rotary key")
@@ -47,7 +47,7 @@ def attend(ctx: Context, m: LatentAttention, query: Tensor, key: Tensor, value: 
     """Core attention and the output's product."""
     out = core_attention(ctx, query, key, value, dropout=0.0, packed=False)
     del query, key, value
-    return parallel.row(ctx, out, parallel.parameters(ctx, m.o_proj), m.o_proj.outputs, "attention branch")
+    return lora.row(ctx, out, m.o_proj, "attention branch")
 
 
 def up(ctx: Context, m: LatentAttention, queries: Tensor, latent: Tensor, key: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -69,7 +69,7 @@ def product(ctx: Context, linear: Linear | None, x: Tensor, *, seen: tuple[Axis,
     """A column-parallel product, seen by heads."""
     assert linear is not None
     heads, dim = seen
-    out = parallel.column(ctx, x, parallel.parameters(ctx, linear), Axis(f"{heads.name} * {dim.name}", heads.size * dim.size), name)
+    out = lora.column(ctx, x, [linear], Axis(f"{heads.name} * {dim.name}", heads.size * dim.size), name)
     return view(out, (*out.shape[:-1], heads, dim))
 
 

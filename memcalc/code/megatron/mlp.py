@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memcalc.code.context import Context, runs
-from memcalc.code.megatron import parallel
+from memcalc.code.megatron import lora
 from memcalc.components import MLP, GatedMLP
 from memcalc.specs.model import Axis, shard
 from memcalc.tape import functional as F
@@ -20,14 +20,13 @@ FUSED_GATES = ("silu", "swish", "gelu")
 def gated_mlp(ctx: Context, m: GatedMLP, x: Tensor) -> Tensor:
     """x (sequence, batch, hidden), normalised → the same, without the output's bias: one product for gate and up, the gate as one kernel."""
     linears = [m.gate] if m.up is None else [m.gate, m.up]
-    params = [p for linear in linears for p in parallel.parameters(ctx, linear)]
     width = m.down.inputs
     half = shard(width, ctx.settings.tp)
-    both = parallel.column(ctx, x, params, Axis(f"2 * {half.name}", 2 * half.size), "gate and up")
+    both = lora.column(ctx, x, linears, Axis(f"2 * {half.name}", 2 * half.size), "gate and up")
     del x
     hidden = gate(both, half, m.activation)
     del both
-    return parallel.row(ctx, hidden, parallel.parameters(ctx, m.down), m.down.outputs, "mlp branch")
+    return lora.row(ctx, hidden, m.down, "mlp branch")
 
 
 def gate(both: Tensor, half: Axis, activation: str) -> Tensor:
@@ -43,11 +42,11 @@ def gate(both: Tensor, half: Axis, activation: str) -> Tensor:
 @runs(MLP)
 def mlp(ctx: Context, m: MLP, x: Tensor) -> Tensor:
     """x (sequence, batch, hidden), normalised → the same, without the output's bias: an activation as one kernel, which saves its input."""
-    up = parallel.column(ctx, x, parallel.parameters(ctx, m.up), shard(m.up.outputs, ctx.settings.tp), "up")
+    up = lora.column(ctx, x, [m.up], shard(m.up.outputs, ctx.settings.tp), "up")
     del x
     hidden = fused_gelu(up) if m.activation.startswith("gelu") else apply_activation(up, m.activation)
     del up
-    return parallel.row(ctx, hidden, parallel.parameters(ctx, m.down), m.down.outputs, "mlp branch")
+    return lora.row(ctx, hidden, m.down, "mlp branch")
 
 
 def fused_gelu(x: Tensor) -> Tensor:

@@ -44,7 +44,9 @@ def parameters(ctx: Context, m: Component) -> list[Tensor]:
 
 
 def column(ctx: Context, x: Tensor, params: Sequence[Tensor], out: Axis, name: str) -> Tensor:
-    """A product whose outputs are cut. Saves its own part of x; the gathered sequence is there while the product runs, and again in backward.
+    """A product whose outputs are cut. Saves its own part of x where a weight takes a gradient.
+
+    The gathered sequence is there while the product runs, and again in backward.
 
     Args:
         ctx: of the run.
@@ -60,7 +62,7 @@ def column(ctx: Context, x: Tensor, params: Sequence[Tensor], out: Axis, name: s
     del total
     fused = options(ctx).fused_wgrad
 
-    def backward(wants: tuple[bool, ...], g: Tensor, x: Tensor, *weights: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(wants: tuple[bool, ...], g: Tensor, *kept: Tensor) -> tuple[Tensor | None, ...]:
         again = tape.new(full, dtype, f"gathered input of {name}") if gathers and any(wants[1:]) else None
         of_total = tape.new(full, dtype, f"gradient of gathered input of {name}") if wants[0] else None
         of_x = tape.new(part, dtype, f"gradient of input of {name}") if gathers and wants[0] else of_total
@@ -68,12 +70,12 @@ def column(ctx: Context, x: Tensor, params: Sequence[Tensor], out: Axis, name: s
         del again
         return (of_x, *grads)
 
-    tape.record(y, (x, *params), (x, *params), backward)
+    tape.record(y, (x, *params), saved(x, params), backward)
     return y
 
 
 def row(ctx: Context, x: Tensor, params: Sequence[Tensor], out: Axis, name: str) -> Tensor:
-    """A product whose inputs are cut: partial sums are all-reduced in place, or reduced and scattered along the sequence. Saves x.
+    """A product whose inputs are cut: partial sums are all-reduced in place, or reduced and scattered along the sequence. Saves x likewise.
 
     Args:
         ctx: of the run.
@@ -87,31 +89,36 @@ def row(ctx: Context, x: Tensor, params: Sequence[Tensor], out: Axis, name: str)
     full = y.shape
     if scatters:
         y = tape.new((local_seq(ctx), *x.shape[1:-1], out), x.dtype, name)
-    fused, dtype = options(ctx).fused_wgrad, x.dtype
+    fused, dtype, shape = options(ctx).fused_wgrad, x.dtype, x.shape
 
-    def backward(wants: tuple[bool, ...], g: Tensor, x: Tensor, *weights: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(wants: tuple[bool, ...], g: Tensor, *kept: Tensor) -> tuple[Tensor | None, ...]:
         total = tape.new(full, dtype, f"gathered gradient of {name}") if scatters else g
-        of_x = tape.new(x.shape, dtype, f"gradient of input of {name}") if wants[0] else None
+        of_x = tape.new(shape, dtype, f"gradient of input of {name}") if wants[0] else None
         grads = gradients(params, wants[1:], fused=fused)
         del total
         return (of_x, *grads)
 
-    tape.record(y, (x, *params), (x, *params), backward)
+    tape.record(y, (x, *params), saved(x, params), backward)
     return y
 
 
 def plain(ctx: Context, x: Tensor, params: Sequence[Tensor], out: Axis, name: str) -> Tensor:
-    """A product that every tensor-parallel rank computes whole, on its own part of the sequence. Saves x."""
+    """A product that every tensor-parallel rank computes whole, on its own part of the sequence. Saves x likewise."""
     tape = ctx.tape
     y = tape.new((*x.shape[:-1], out), x.dtype, name)
-    fused = options(ctx).fused_wgrad
+    fused, dtype, shape = options(ctx).fused_wgrad, x.dtype, x.shape
 
-    def backward(wants: tuple[bool, ...], g: Tensor, x: Tensor, *weights: Tensor) -> tuple[Tensor | None, ...]:
-        of_x = tape.new(x.shape, x.dtype, f"gradient of input of {name}") if wants[0] else None
+    def backward(wants: tuple[bool, ...], g: Tensor, *kept: Tensor) -> tuple[Tensor | None, ...]:
+        of_x = tape.new(shape, dtype, f"gradient of input of {name}") if wants[0] else None
         return (of_x, *gradients(params, wants[1:], fused=fused))
 
-    tape.record(y, (x, *params), (x, *params), backward)
+    tape.record(y, (x, *params), saved(x, params), backward)
     return y
+
+
+def saved(x: Tensor, params: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """What a product keeps: its weights, and its input where one of them takes a gradient."""
+    return (x, *params) if any(p.requires_grad for p in params) else tuple(params)
 
 
 def gradients(params: Sequence[Tensor], wants: Sequence[bool], *, fused: bool) -> list[Tensor | None]:

@@ -10,9 +10,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from memcalc.components import MLP, Attention, GatedMLP, Head, Linear
+from memcalc.components.lora import LoraLinear
 from memcalc.specs.model import Component, Degrees
 
 Shape = tuple[Any, Any]
+
+
+def adapter_shapes(module: Component, degrees: Degrees) -> Iterator[Shape]:
+    """(rows, columns) of each factor of the adapters below a component, beside which all is frozen."""
+    if isinstance(module, LoraLinear):
+        yield from (_matrix(factor, degrees) for factor in (module.lora_A, module.lora_B))
+    for _, child in module.children():
+        yield from adapter_shapes(child, degrees)
 
 
 def shapes(module: Component, degrees: Degrees) -> Iterator[Shape]:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from memcalc.code.context import Settings
 from memcalc.code.megatron.options import MODULES, Options
-from memcalc.code.megatron.wgrad import shapes
+from memcalc.code.megatron.wgrad import adapter_shapes, shapes
 from memcalc.components import Attention
 from memcalc.components.mla import LatentAttention
 from memcalc.engine.plan import Plan, Shard
@@ -131,7 +131,8 @@ class Engine(Strategy):
     def _dummies(self, walk: Walk) -> None:
         """What autograd is given in place of gradients that are in their buffers already: one tensor for each shape."""
         degrees, width = self.plan.settings.degrees, self.plan.width
-        found = {shape for part in self.plan.parts for shape in shapes(part.block.module, degrees)}
+        of = shapes if self.job.run.lora is None else adapter_shapes
+        found = {shape for part in self.plan.parts for shape in of(part.block.module, degrees)}
         total = sum(rows * columns for rows, columns in found)
         source = "transformer_engine/pytorch/module/base.py, get_dummy_wgrad"
         walk.alloc(

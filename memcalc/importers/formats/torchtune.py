@@ -72,7 +72,7 @@ def _optimizer(facts: Facts, entry: Entry) -> None:
 
 def _loss(facts: Facts, entry: Entry) -> None:
     name = str(entry.value).rpartition(".")[2].lower()
-    facts.put("loss", "chunked" if "linear" in name or "chunked" in name else "cross_entropy", entry.where)
+    facts.put("loss", "chunked_output" if "linear" in name or "chunked" in name else "cross_entropy", entry.where)
 
 
 KEYS: dict[str, Rule] = {

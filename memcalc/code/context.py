@@ -51,8 +51,9 @@ def program_for(code: str, component: type[Component]) -> Program:
             if (code, component) in _programs:
                 break
         else:
+            way_out = "" if code == "transformers" else "use code: transformers, or "
             raise InputError(
-                f"code: {code} has no program for {component.__name__}; use code: transformers, or trace the model with `memcalc trace`", where="code"
+                f"{code} has no program for {component.__name__}, which is counted only; {way_out}trace the model with `memcalc trace`", where="code"
             )
     return _programs[code, component]
 

@@ -7,11 +7,12 @@ from memcalc.components.layer import DecoderLayer, ParallelLayer, PostNormLayer
 from memcalc.components.linear import Conv1D, Linear, SeparateBiasLinear
 from memcalc.components.mlp import MLP, GatedMLP
 from memcalc.components.norm import LayerNorm, RMSNorm
-from memcalc.components.own_attention import BloomAttention, FalconAttention, GPTNeoAttention, MptAttention
+from memcalc.components.own_attention import BaichuanAttention, BloomAttention, FalconAttention, GPTNeoAttention, MptAttention
 
 __all__ = [
     "MLP",
     "Alibi", "Attention",
+    "BaichuanAttention",
     "BloomAttention",
     "Conv1D",
     "DecoderLayer",

@@ -23,12 +23,13 @@ class Alibi:
     Attributes:
         heads: each has its slope.
         style: ``bias`` is added to scores (BLOOM), ``table`` likewise, made in fp32 for the longest sequence (MPT), ``mask`` is put into the
-            attention mask, one for each head (Falcon).
-        length: of the table.
+            attention mask, one for each head (Falcon); ``shared`` is that mask, for all sequences, in inference cut from one for the longest
+            that stays (Baichuan 13B).
+        length: of the table, or of that mask.
     """
 
     heads: int
-    style: Literal["bias", "table", "mask"]
+    style: Literal["bias", "table", "mask", "shared"]
     length: int = 0
 
 

@@ -17,6 +17,11 @@ class MptAttention(Attention):
 
 
 @dataclass(frozen=True)
+class BaichuanAttention(Attention):
+    """Heads with an ALiBi bias in the mask of a fused kernel, which runs in training only (Baichuan 13B)."""
+
+
+@dataclass(frozen=True)
 class GPTNeoAttention(Attention):
     """Heads whose scores are computed in fp32 and cut by a buffer of the layer's own, which also holds the local layers' window."""
 

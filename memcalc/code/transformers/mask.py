@@ -65,6 +65,13 @@ def make_alibi(ctx: Context, m: Alibi, dtype: str) -> None:
         ctx.shared["alibi"] = ctx.tape.new((heads, Axis("max_seq_len", m.length)), "float32", "alibi")
         ctx.shared[mask_name(None)] = ctx.tape.new((ctx.batch, ctx.seq, keys), "bool", "mask")
         return
+    if m.style == "shared":
+        whole = ctx.seq.size if ctx.settings.training else m.length
+        mask = ctx.tape.new((heads, Axis("queries", whole), Axis("keys", whole)), dtype, "mask with alibi")
+        ctx.keep(mask, "mask with alibi")
+        if ctx.settings.training:
+            ctx.shared[mask_name(None)] = mask
+        return
     ctx.shared["alibi"] = ctx.tape.new((ctx.batch, heads, keys), dtype, "alibi")
     if m.style == "mask":
         ctx.shared[mask_name(None)] = ctx.tape.new((ctx.batch, heads, ctx.seq, keys), dtype, "mask with alibi")

@@ -9,7 +9,7 @@ from memcalc.code.transformers.falcon import split_falcon, written_out
 from memcalc.code.transformers.mask import mask_name
 from memcalc.code.transformers.project import project
 from memcalc.code.transformers.rotary import rotate
-from memcalc.components import BloomAttention, FalconAttention, GPTNeoAttention, MptAttention
+from memcalc.components import BaichuanAttention, BloomAttention, FalconAttention, GPTNeoAttention, MptAttention
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
 from memcalc.tape.functional.matmul import under_autocast, without_autocast
@@ -63,6 +63,18 @@ def mpt(ctx: Context, m: MptAttention, x: Tensor) -> Tensor:
     probabilities = dropout(ctx, probabilities, m.dropout)
     give(ctx, probabilities)
     return merge(ctx, m, combine(ctx, m, probabilities, value, query.shape))
+
+
+@runs(BaichuanAttention)
+def baichuan(ctx: Context, m: BaichuanAttention, x: Tensor) -> Tensor:
+    """One fused kernel in training; in inference masked scores are held to a lower bound, with a softmax in the dtype of the model."""
+    query, key, value = project(ctx, m, x)
+    key, value = ctx.remember(key, "key"), ctx.remember(value, "value")
+    if ctx.settings.training:
+        return merge(ctx, m, F.scaled_dot_product_attention(query, key, value, mask=ctx.shared[mask_name(None)]))
+    scores = F.add_scalar(score(ctx, m, query, key), "masked scores")
+    scores = F.softmax(F.masked_fill(scores, None, "bounded scores"), name="probabilities")
+    return merge(ctx, m, combine(ctx, m, scores, value, query.shape))
 
 
 @runs(FalconAttention)

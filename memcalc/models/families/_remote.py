@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memcalc.components import Attention, Embedding, GatedMLP, Linear, RMSNorm, Rotary
+from memcalc.components import Alibi, Attention, Embedding, GatedMLP, Linear, RMSNorm, Rotary
 from memcalc.components.looped import RemoteHead
 from memcalc.models.config import Config
 from memcalc.models.families import _text as text
@@ -19,7 +19,9 @@ def presumed(spec: ModelSpec, code: str) -> ModelSpec:
     return replace(spec, presumed=(*spec.presumed, f"the code that comes with {spec.model_type} models runs as {code} does"))
 
 
-def causal_lm(config: Config, sizes: Sizes, layers: tuple[Block, ...], *, norm: RMSNorm, names: tuple[str, str, str] = ENDS) -> ModelSpec:
+def causal_lm(
+    config: Config, sizes: Sizes, layers: tuple[Block, ...], *, norm: RMSNorm, names: tuple[str, str, str] = ENDS, alibi: Alibi | None = None
+) -> ModelSpec:
     """The whole model: table, layers, final norm, and the head of those times.
 
     Args:
@@ -28,13 +30,14 @@ def causal_lm(config: Config, sizes: Sizes, layers: tuple[Block, ...], *, norm: 
         layers: between the ends.
         norm: the final one.
         names: where embedding, norm and head stand.
+        alibi: a bias for positions, instead of rotary ones.
     """
     tied = config.bool("tie_word_embeddings", default=False)
     return text.language_model(
         config,
         sizes,
         layers,
-        embedding=Embedding(sizes.vocab, sizes.hidden, rotary=Rotary(sizes.head_dim, precision="all"), tied=tied),
+        embedding=Embedding(sizes.vocab, sizes.hidden, rotary=None if alibi else Rotary(sizes.head_dim, precision="all"), alibi=alibi, tied=tied),
         norm=norm,
         head=RemoteHead(Linear(names[2], sizes.hidden, sizes.vocab, split="column"), tied=tied),
         names=names,

@@ -5,10 +5,9 @@ Source: modeling_baichuan.py and configuration_baichuan.py, the code that comes 
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
-from memcalc.components import DecoderLayer, RMSNorm
-from memcalc.components.vision import Parts
+from memcalc.components import Alibi, BaichuanAttention, DecoderLayer, RMSNorm
 from memcalc.models.config import Config
 from memcalc.models.families import _remote as remote
 from memcalc.models.families import _text as text
@@ -19,7 +18,7 @@ ARCHITECTURES = {"BaichuanForCausalLM": "baichuan", "BaiChuanForCausalLM": "baic
 
 
 def spec(config: Config) -> ModelSpec:
-    """A file without ``max_position_embeddings`` is a 13B model's, which is counted and not run."""
+    """A file without ``max_position_embeddings`` is a 13B model's."""
     hidden, heads = config.int("hidden_size"), config.int("num_attention_heads")
     sizes = text.axes(
         hidden=hidden,
@@ -31,9 +30,12 @@ def spec(config: Config) -> ModelSpec:
     )
     norm, mlp = RMSNorm(sizes.hidden), remote.gated(sizes, ("gate_proj", "up_proj", "down_proj"), activation=config.str("hidden_act", default="silu"))
     attention = remote.fused_heads(sizes, ("W_pack", "o_proj"))
-    turns = config.has("max_position_embeddings")
-    layer = DecoderLayer(norm, attention if turns else Parts((("W_pack", attention.q), ("o_proj", attention.o))), norm, mlp)
-    whole = remote.causal_lm(config, sizes, (Block("layers", layer, sizes.num_layers),), norm=norm)
-    if not turns:
-        return replace(whole, untraced=("attention with ALiBi positions",))
-    return remote.presumed(whole, "transformers' Llama code with one projection for queries, keys and values")
+    if config.has("max_position_embeddings"):
+        layer = DecoderLayer(norm, attention, norm, mlp)
+        whole = remote.causal_lm(config, sizes, (Block("layers", layer, sizes.num_layers),), norm=norm)
+        return remote.presumed(whole, "transformers' Llama code with one projection for queries, keys and values")
+    shared = {field.name: getattr(attention, field.name) for field in fields(attention)} | {"rotary": None, "layout": "thirds", "softmax": "model"}
+    layer = DecoderLayer(norm, BaichuanAttention(**shared), norm, mlp)
+    alibi = Alibi(heads, "shared", config.int("model_max_length"))
+    whole = remote.causal_lm(config, sizes, (Block("layers", layer, sizes.num_layers),), norm=norm, alibi=alibi)
+    return remote.presumed(replace(whole, max_position_embeddings=alibi.length), "Baichuan 2 13B")

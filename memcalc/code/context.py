@@ -109,6 +109,9 @@ class Settings:
         padded: the batch has a mask of its own, so that none can be left out.
         tied: the path of the head's weight, and that of the table that it is, under which its gradient is filed; None: it is its own.
         keeping: how the cache holds keys and values.
+        objective: what the head gives in the place of a loss on labels, by its name in `memcalc.code.transformers.objectives`; empty: the loss.
+        answer: tokens at the end of each sequence that the objective is about; None: all but the first.
+        entropy: how entropies of those tokens are found beside it: none, chunked (some at a time, without a graph), whole (of all logits, with one).
         casts_weights: every weight is computed with in `dtype`, whatever it is held in (FSDP's mixed-precision policies).
     """
 
@@ -147,6 +150,9 @@ class Settings:
     padded: bool = False
     evaluating: bool = False
     keeping: Keeping = Keeping()
+    objective: str = ""
+    answer: Any = None
+    entropy: str = "none"
 
     @property
     def records(self) -> bool:

@@ -8,13 +8,14 @@ from memcalc.engine import step
 from memcalc.engine.plan import Plan, make_plan
 from memcalc.engine.ranks import blocks_of, expert_kinds
 from memcalc.engine.resolve import SERVERS, resolve
-from memcalc.engine.result import Estimate, Instant, ModelFacts, RankEstimate, Term
+from memcalc.engine.result import Estimate, Instant, ModelFacts, RankEstimate, Reservation, Term
 from memcalc.engine.sanity import sanity_of
 from memcalc.engine.settings import num_trainable, settings_of
 from memcalc.engine.strategies import strategy_for
 from memcalc.engine.verdict import device_terms, reservation, verdict_for
 from memcalc.engine.walk import Walk, Walked
 from memcalc.errors import InputError
+from memcalc.specs.gpus import find_gpu
 from memcalc.specs.job import Job
 from memcalc.specs.run import Run
 from memcalc.tape.tensor import Record
@@ -46,7 +47,7 @@ def estimate_job(job: Job) -> Estimate:
         asked=asked(job),
         ranks=tuple(ranks),
         verdict=verdict_for(job, ranks[0]),
-        sanity=sanity_of(job),
+        sanity=sanity_of(job) if job.cast is None else (),
         assumptions=job.assumptions,
         notes=job.notes + accumulation_notes(job, ranks[0]) + walks[0].strategy.notes(),
         ignored=job.ignored,
@@ -56,7 +57,7 @@ def estimate_job(job: Job) -> Estimate:
 
 def accumulation_notes(job: Job, rank: RankEstimate) -> tuple[str, ...]:
     """What more micro-batches in a step cost: gradients that earlier ones have left, where the engine keeps any."""
-    if job.run.grad_accum == 1 or job.run.task != "train" or job.mesh.pp > 1:
+    if job.run.grad_accum == 1 or job.run.task != "train" or job.mesh.pp > 1 or job.cast is not None:
         return ()
     held = {i.name: sum(t.bytes for t in i.terms if t.path.startswith("gradients/")) for i in rank.instants}
     kept = held.get("forward_end", 0) - held.get("start", 0)
@@ -74,7 +75,7 @@ def host_bytes(job: Job, ranks: list[RankEstimate]) -> int:
 def asked(job: Job) -> dict[str, Any]:
     """The run as typed, with what it resolved to in the place of what was left open."""
     mesh = job.mesh
-    shown = job.run.as_dict()
+    shown = (job.run if job.cast is None else job.cast.run).as_dict()
     shown |= {"seq_len": job.seq_len, "gpus": mesh.world}
     shown["sharding"] = shown["sharding"] | {"engine": job.engine, "zero": job.zero, "dp": mesh.dp}
     return shown
@@ -88,6 +89,10 @@ def walk_ranks(job: Job, *, detailed: bool = True) -> list[Walked]:
     """
     if job.run.code in SERVERS:
         raise InputError(f"{job.run.code} serves by a budget of its own: `memcalc estimate` says the longest sequence and how many fit", where="code")
+    if job.cast is not None:
+        from memcalc.engine.rlhf import walk
+
+        return walk(job, detailed=detailed)
     kinds = expert_kinds(job)
     return [walked._replace(rank=walked.rank | at, num_ranks=count) for at, count, kind in kinds for walked in _walk_stages(kind, detailed=detailed)]
 
@@ -108,8 +113,8 @@ def rank_estimate(job: Job, walked: Walked) -> RankEstimate:
         for name, shot in walk.instants.items()
     )
     peak = max(instant.allocated_bytes for instant in instants)
-    host = walked.strategy.host() + _evaluation_on_host(job) + _cache_on_host(job)
-    return RankEstimate(walked.rank, walked.num_ranks, instants, lambda: reservation(job, walked, peak), device_terms(job), host)
+    host = walked.strategy.host() + walked.host + _evaluation_on_host(job) + _cache_on_host(job)
+    return RankEstimate(walked.rank, walked.num_ranks, instants, lambda: reserve(job, walked, peak), device_terms(job), host)
 
 
 def _cache_on_host(job: Job) -> tuple[Term, ...]:
@@ -126,6 +131,13 @@ def _evaluation_on_host(job: Job) -> tuple[Term, ...]:
     from memcalc.engine.evaluation import host_terms
 
     return host_terms(job)
+
+
+def reserve(job: Job, walked: Walked, allocated_bytes: int) -> Reservation:
+    """What the caching allocator adds; other models that are there take their part of the card."""
+    others, gpu = walked.others_bytes, job.run.hardware.gpu
+    capacity_bytes = None if gpu is None or not others else find_gpu(gpu).capacity_bytes - others
+    return reservation(job, walked, allocated_bytes - others, capacity_bytes=capacity_bytes)
 
 
 def saving(job: Job, plan: Plan, *, detailed: bool) -> Walk:

@@ -35,6 +35,13 @@ def resolve(run: Run) -> Job:
         from memcalc.engine.serving.resolve import resolve_server
 
         return resolve_server(run)
+    if run.task not in ("train", "inference"):
+        from memcalc.engine.rlhf.cast import resolve_cast
+
+        return resolve_cast(run)
+    given = [key for key in ("roles", "rollout", "rl") if getattr(run, key) not in (None, type(run).model_fields[key].default)]
+    if given:
+        raise InputError(f"task {run.task} has one model; it is for dpo, ppo, grpo and their kin", where=given[0])
     from memcalc.models.read import read_model
 
     model = read_model(run.model)

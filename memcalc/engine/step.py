@@ -21,7 +21,7 @@ def num_bytes(flow: Flow) -> Any:
     return numel(flow.shape) * DTYPE_BYTES[flow.dtype]
 
 
-def train(walk: Walk, plan: Plan, strategy: Strategy, *, accumulated: bool) -> None:
+def train(walk: Walk, plan: Plan, strategy: Strategy, *, accumulated: bool, aside: Callable[[Walk], None] | None = None) -> None:
     """Walk through a step: ``start``, ``forward_peak``, ``forward_end``, ``backward_peak``, ``optimizer_step``.
 
     Args:
@@ -29,18 +29,21 @@ def train(walk: Walk, plan: Plan, strategy: Strategy, *, accumulated: bool) -> N
         plan: this rank's blocks.
         strategy: what the sharding engine does around them.
         accumulated: gradients of earlier micro-batches are there (the step has more than one).
+        aside: what happens between forward and backward, beside the model: another's forward pass, what is looked up for the log.
     """
     strategy.resident(walk)
     walk.instant("start")
-    one(walk, plan, strategy, accumulated=accumulated)
+    one(walk, plan, strategy, accumulated=accumulated, aside=aside)
 
 
-def one(walk: Walk, plan: Plan, strategy: Strategy, *, accumulated: bool) -> None:
+def one(walk: Walk, plan: Plan, strategy: Strategy, *, accumulated: bool, aside: Callable[[Walk], None] | None = None) -> None:
     """A step from its first forward on, with everything resident in place."""
     if accumulated:
         strategy.accumulated(walk)
     with walk.window("forward_peak"):
         forward(walk, plan, strategy)
+        if aside is not None:
+            aside(walk)
     walk.instant("forward_end")
     with walk.window("backward_peak"):
         backward(walk, plan, strategy)

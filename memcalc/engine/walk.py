@@ -13,6 +13,7 @@ from memcalc.tape.tensor import Record
 
 if TYPE_CHECKING:
     from memcalc.engine.plan import Plan
+    from memcalc.engine.result import Term
     from memcalc.engine.strategies import Strategy
 
 
@@ -67,6 +68,10 @@ class Walk:
         if reason is not None:
             self.reasons[path] = reason
         self._look(num_bytes, {path: num_bytes} if self.detailed else {})
+
+    def beside(self, other: Snapshot) -> None:
+        """What another walk took down is there for a moment, on top of what is alive here."""
+        self._look(other.total, other.by_path)
 
     def add(self, by_path: dict[str, int], total: Any, times: int) -> None:
         """So many times the bytes of these paths are born (or die, where `times` is negative)."""
@@ -151,6 +156,8 @@ class Walked(NamedTuple):
         num_ranks: how many there are of it.
         walk: with its readings.
         plan, strategy: what it ran, to be played again.
+        others_bytes: of other models, which stand beside that.
+        host: what these keep in the host's memory.
     """
 
     rank: dict[str, int]
@@ -158,3 +165,5 @@ class Walked(NamedTuple):
     walk: Walk
     plan: Plan
     strategy: Strategy
+    others_bytes: Any = 0
+    host: tuple[Term, ...] = ()

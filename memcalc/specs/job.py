@@ -43,6 +43,44 @@ class Mesh:
 
 
 @dataclass(frozen=True)
+class Role:
+    """A model that takes part in training another, or in training the actor: itself.
+
+    Attributes:
+        name: actor, reference, critic, reward or teacher.
+        job: it as a job of its own, on the cards that it lives on.
+        on_card: it lives on the actor's cards.
+        idle: what of it is on the host while others work: ``params``, ``optimizer``.
+        shares: its weights are the actor's, but for what it adds (adapters, a head).
+    """
+
+    name: str
+    job: Job
+    on_card: bool = True
+    idle: frozenset[str] = frozenset()
+    shares: bool = False
+
+
+@dataclass(frozen=True)
+class Cast:
+    """Who takes part in preference or reinforcement learning.
+
+    Attributes:
+        run: what was typed, with the defaults of the framework that it names.
+        actor: the model that learns.
+        others: the models beside it.
+        prompt_length: tokens before the answer.
+        sequences: answers of each card in one rollout.
+    """
+
+    run: Run
+    actor: Role
+    others: tuple[Role, ...] = ()
+    prompt_length: int = 0
+    sequences: Any = 1
+
+
+@dataclass(frozen=True)
 class Job:
     """What the engine is asked.
 
@@ -57,6 +95,7 @@ class Job:
         assumptions: what was decided for the user, in words.
         notes: what the user should know of the answer.
         ignored: what was read and could not be used.
+        cast: who takes part, where more models than the one do.
         expert_share: rows of tokens that this kind of rank's experts get over the even share, as a fraction.
         deepspeed: the configuration of the engine deepspeed.
         image_size: pixels of an image either way, where sequences hold any.
@@ -76,6 +115,7 @@ class Job:
     deepspeed: DeepSpeed | None = None
     image_size: int = 0
     expert_share: tuple[int, int] = (1, 1)
+    cast: Cast | None = None
 
     @property
     def loads_whole(self) -> bool:

@@ -207,11 +207,48 @@ class ServingSpec(Spec):
     max_lora_rank: Count = Field(16, description="vllm: the highest rank of an adapter")
 
 
+class RolloutSpec(Spec):
+    """How the answers come about that a model learns from, in reinforcement learning."""
+
+    engine: Literal["transformers", "deepspeed", "vllm", "sglang"] = Field(
+        "transformers", description="what generates: the actor's own modules, DeepSpeed's hybrid engine, or a server with its own copy of the weights"
+    )
+    on: Literal["same", "other"] = Field("same", description="the cards that train, or others")
+    prompt_length: Count | None = Field(None, description="tokens of a prompt")
+    response_length: Count | None = Field(None, description="tokens of an answer, at most")
+    num_generations: Count = Field(1, description="answers to each prompt (the group of GRPO)")
+    prompts: Count | None = Field(None, description="prompts of each card in one rollout; by default as many as one optimizer step takes")
+    micro_batch: Count | None = Field(None, description="transformers, deepspeed: sequences generated at once; by default all of a rollout")
+    tensor_parallel_size: Count = Field(1, description="cards that share one copy of the server's weights")
+    gpu_memory_utilization: Share | None = Field(None, description="vllm, sglang: share of the card for all that the server has there")
+    sleep_level: Literal[0, 1, 2] = Field(
+        0, description="vllm, sglang: what it gives back between rollouts: 0 nothing, 1 its cache, and its weights to the host, 2 both for good"
+    )
+    bucket_mb: Count | None = Field(None, description="MiB of weights that are gathered and sent to the server at once; by default tensor by tensor")
+
+
+class RLSpec(Spec):
+    """The algorithm of reinforcement learning."""
+
+    framework: Literal["deepspeed-chat", "trl", "openrlhf", "verl", "nemo-rl"] | None = Field(None, description="whose defaults hold for what is left open")
+    kl: Literal["none", "reward", "loss"] | None = Field(None, description="where the distance from the reference counts; none: there is no reference")
+    epochs: Count = Field(1, description="passes over a rollout")
+    score_micro_batch: Count | None = Field(None, description="sequences at once where nothing is trained: log-probabilities, values, rewards")
+    entropy: Literal["none", "chunked", "whole"] | None = Field(None, description="entropies of the actor's tokens: of some at a time, or of all at once")
+    max_token_len: Count | None = Field(None, description="tokens of a micro-batch where sequences are packed up to a budget (dynamic batches)")
+    experience: Literal["card", "host"] = Field("card", description="where rollouts wait to be learnt from")
+
+
+Task = Literal[
+    "train", "inference", "dpo", "kto", "orpo", "simpo", "reward", "distill", "ppo", "grpo", "rloo", "reinforce++", "gspo", "dapo"
+]  # fmt: skip
+
+
 class Run(Spec):
     """One job, as asked."""
 
     model: str = Field(description="a catalogue name, a Hub id, or a path to a config.json or its folder", json_schema_extra=PATH)
-    task: Literal["train", "inference"] = Field("train", description="what the job does")
+    task: Task = Field("train", description="what the job does")
     code: Literal["transformers", "megatron", "torchtitan", "vllm", "sglang", "trtllm"] = Field(
         "transformers", description="whose modules run; vllm, sglang and trtllm serve"
     )
@@ -266,5 +303,10 @@ class Run(Spec):
     offload: OffloadSpec = Field(OffloadSpec.model_construct(), description="what lives outside the card")
     generation: GenerationSpec = Field(GenerationSpec.model_construct(), description="how transformers generates")
     serving: ServingSpec = Field(ServingSpec.model_construct(), description="what a serving engine is told")
+    roles: dict[str, Any] | None = Field(
+        None, description="the models beside the one that is trained: {reference, critic, reward, teacher}, each with keys of a run; null: there is none"
+    )
+    rollout: RolloutSpec = Field(RolloutSpec.model_construct(), description="how answers come about in reinforcement learning")
+    rl: RLSpec = Field(RLSpec.model_construct(), description="the algorithm of reinforcement learning")
     hardware: HardwareSpec = Field(HardwareSpec.model_construct(), description="the cards")
     prompt: PromptSpec | None = Field(None, description="virtual tokens before a frozen model")

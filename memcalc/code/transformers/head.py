@@ -17,23 +17,17 @@ def head(ctx: Context, m: Head, x: Tensor) -> Tensor:
 
     The logits stay in ``ctx.shared`` until the caller lets go of them.
     """
+    if ctx.settings.objective:
+        from memcalc.code.transformers.objectives import OBJECTIVES
+
+        return OBJECTIVES[ctx.settings.objective](ctx, m, x)
     if not ctx.settings.training:
-        x = F.view(x, (ctx.batch, Axis("logits_to_keep", 1), x.shape[-1]))
-    elif ctx.settings.loss != "cross_entropy":
+        return logits_of(ctx, m, F.view(x, (ctx.batch, Axis("logits_to_keep", 1), x.shape[-1])))
+    if ctx.settings.loss != "cross_entropy":
         from memcalc.code.transformers.loss import LOSSES
 
         return LOSSES[ctx.settings.loss](ctx, m, x)
-    logits = ctx.run(m.proj, x)
-    if ctx.has_tp and m.proj.split == "column":
-        logits = all_gather_last(logits, m.proj.outputs)
-    if m.scaled:
-        logits = F.scale(logits, "scaled logits")
-    if m.softcap is not None:
-        logits = F.scale(logits, "logits / cap")
-        logits = F.tanh(logits)
-        logits = F.scale(logits, "capped logits")
-    if not ctx.settings.training:
-        return logits
+    logits = logits_of(ctx, m, x)
     ctx.shared["logits"] = logits
     wide = F.cast(logits, "float32", "logits in fp32")
     # Of one sequence, the shifted labels are a contiguous view of the padded ones; of several, a copy.
@@ -45,6 +39,20 @@ def head(ctx: Context, m: Head, x: Tensor) -> Tensor:
     loss = F.nll_loss(log_probs, target)
     del padded
     return loss
+
+
+def logits_of(ctx: Context, m: Head, x: Tensor) -> Tensor:
+    """x (batch, tokens, hidden) → logits (batch, tokens, vocabulary), scaled and capped as the model's forward does."""
+    logits = ctx.run(m.proj, x)
+    if ctx.has_tp and m.proj.split == "column":
+        logits = all_gather_last(logits, m.proj.outputs)
+    if m.scaled:
+        logits = F.scale(logits, "scaled logits")
+    if m.softcap is not None:
+        logits = F.scale(logits, "logits / cap")
+        logits = F.tanh(logits)
+        logits = F.scale(logits, "capped logits")
+    return logits
 
 
 @runs(MaskedHead)

@@ -1,0 +1,173 @@
+"""What preference and reinforcement learning take of a model instead of a loss on its labels: log-probabilities of given tokens, from whole logits.
+
+Source: TRL 1.10, trainer/utils.py, ``selective_log_softmax`` and ``entropy_from_logits``, and the trainers that call them; how the numbers of tokens
+and sequences that come out become a loss allocates next to nothing, and is left out.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from memcalc.code.context import Context
+from memcalc.code.transformers.head import logits_of
+from memcalc.components import Head
+from memcalc.formulas.preference import ENTROPY_CHUNK
+from memcalc.specs.model import Axis
+from memcalc.tape import functional as F
+from memcalc.tape.span import minimum
+from memcalc.tape.tensor import Shape, Tensor
+
+
+def preference(ctx: Context, m: Head, x: Tensor) -> Tensor:
+    """x (batch, seq, hidden) → log-probabilities (batch, seq - 1): DPO and its kin (DPOTrainer._compute_loss).
+
+    The model's output, and its logits with it, is held until the loss is there.
+    """
+    logits = ctx.shared["logits"] = returned(ctx, m, x)
+    return selected(shifted(ctx, logits))
+
+
+def logits(ctx: Context, m: Head, x: Tensor) -> Tensor:
+    """x (batch, seq, hidden) → logits (batch, seq, vocabulary), which somebody holds."""
+    found = ctx.shared["logits"] = returned(ctx, m, x)
+    return found
+
+
+def margin(ctx: Context, m: Head, x: Tensor) -> Tensor:
+    """As `preference`: SimPO (experimental/cpo, CPOTrainer.concatenated_forward without its likelihood term)."""
+    return preference(ctx, m, x)
+
+
+def odds(ctx: Context, m: Head, x: Tensor) -> Tensor:
+    """x (batch, seq, hidden) → log-probabilities, and the likelihood of the chosen half of a batch (experimental/orpo, ORPOTrainer.concatenated_forward)."""
+    logits = ctx.shared["logits"] = returned(ctx, m, x)
+    seq, vocab = Axis("seq_len - 1", ctx.seq.size - 1), logits.shape[-1]
+    chosen = F.narrow(F.narrow(logits, (Axis("chosen", ctx.batch.size // 2), ctx.seq, vocab)), (Axis("chosen", ctx.batch.size // 2), seq, vocab))
+    copied = F.clone(chosen, "logits of the chosen")
+    target = ctx.tape.new(chosen.shape[:2], "int64", "labels of the chosen")
+    del chosen
+    likelihood = F.nll_loss(F.log_softmax(copied), target)
+    del copied
+    return F.add(selected(shifted(ctx, logits)), likelihood, "loss")
+
+
+def policy(ctx: Context, m: Head, x: Tensor) -> Tensor:
+    """x (batch, seq, hidden) → log-probabilities of the answer (batch, answer): PPO and its kin (GRPOTrainer._get_per_token_logps_and_entropies).
+
+    Logits are made of the last tokens only, copied when they are divided by the temperature, and looked at for their entropy.
+    """
+    answer = Axis("answer", ctx.seq.size - 1 if ctx.settings.answer is None else ctx.settings.answer)
+    last = F.narrow(x, (ctx.batch, Axis("answer + 1", answer.size + 1), x.shape[-1]))
+    # The last tokens of several sequences are no matrix: the product copies them.
+    logits = returned(ctx, m, F.clone(last, "hidden states of the answer") if ctx.batch.size > 1 else last)
+    del last
+    let_go(x)
+    kept = (ctx.batch, answer, logits.shape[-1])
+    scaled = F.scale(F.narrow(F.narrow(logits, kept), kept), "logits / temperature")  # without the last, then the last so many
+    found = selected(scaled)
+    if ctx.settings.entropy == "chunked":
+        look_up_entropy(scaled)
+    return F.add(found, entropy(scaled), "loss") if ctx.settings.entropy == "whole" else found
+
+
+def returned(ctx: Context, m: Head, x: Tensor) -> Tensor:
+    """Logits as the trainer gets them: under autocast in fp32 (accelerate, ``convert_outputs_to_fp32``). The model's forward is through."""
+    logits = logits_of(ctx, m, x)
+    let_go(x)
+    return F.cast(logits, "float32", "logits in fp32") if ctx.settings.autocast is not None else logits
+
+
+def let_go(x: Tensor) -> None:
+    """What the model's forward held goes with it, unless something has saved it."""
+    if x.storage is not None and not any(getattr(t, "storage", None) is x.storage for node in x.tape.nodes for t in node.saved):
+        x.storage.drop()
+
+
+def shifted(ctx: Context, logits: Tensor) -> Tensor:
+    """Logits of all tokens but the last."""
+    return F.narrow(logits, (ctx.batch, Axis("seq_len - 1", ctx.seq.size - 1), logits.shape[-1]))
+
+
+def selected(logits: Tensor) -> Tensor:
+    """logits (batch, tokens, vocabulary) → (batch, tokens), sequence by sequence: by log-softmax, in fp32 by log-sum-exp."""
+    return _by_sums(logits) if logits.dtype in ("float32", "float64") else _by_log_softmax(logits)
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """logits (batch, tokens, vocabulary) → (batch, tokens), of all at once and with a graph (verl 0.7, utils/torch_functional.py, entropy_from_logits)."""
+    probs = F.softmax(logits, name="probabilities")
+    weighted = F.mul(probs, logits, "probabilities * logits")
+    del probs
+    return F.mean(weighted, "entropy")
+
+
+def look_up_entropy(logits: Tensor) -> None:
+    """The same for the log: without a graph, some tokens at a time."""
+    tape, vocab = logits.tape, logits.shape[-1]
+    rows = (Axis("chunk", minimum(logits.shape[0].size * logits.shape[1].size, ENTROPY_CHUNK)), vocab)
+    log_probs, exponents, products = (tape.new(rows, logits.dtype, f"{name} for entropy") for name in ("log-softmax", "exp", "product"))
+    del products, exponents, log_probs
+
+
+def _by_log_softmax(logits: Tensor) -> Tensor:
+    """Log-softmax of each sequence, which its backward needs; without a graph two are there at a time."""
+    tape, (batch, tokens, vocab), dtype = logits.tape, logits.shape, logits.dtype
+    row, others = _rows(logits.shape)
+    if not tape.grad_enabled:
+        first = tape.new(row, dtype, "log-softmax")
+        second = tape.new((Axis("another", 1 * (batch.size > 1)), *row), dtype, "log-softmax")
+        del first, second
+        return tape.new((batch, tokens), dtype, "log-probabilities")
+    probs = tape.new(logits.shape, dtype, "log-softmax")
+    out = tape.new((batch, tokens), dtype, "log-probabilities")
+
+    def backward(wants: tuple[bool, ...], g: Tensor, probs: Tensor) -> tuple[Tensor]:
+        zeros = tape.new(row, dtype, "zeros")
+        scattered = tape.new(row, dtype, "gradient of gather")
+        del zeros
+        made = tape.new(row, dtype, "gradient of log-softmax")
+        del scattered
+        assert probs.storage is not None
+        probs.storage.drop()
+        rest = tape.new(others, dtype, "gradient of log-softmax")
+        stacked = tape.new((batch, tokens, vocab), dtype, "gradient of logits")
+        del made, rest
+        return (stacked,)
+
+    tape.record(out, (logits,), (probs,), backward)
+    return out
+
+
+def _by_sums(logits: Tensor) -> Tensor:
+    """The token's logit less the log-sum-exp; both need the logits for their backward, and both make a gradient of all of them."""
+    tape, (batch, tokens, vocab), dtype = logits.tape, logits.shape, logits.dtype
+    row, others = _rows(logits.shape)
+    picked = tape.new((batch, tokens), dtype, "logits of tokens")
+
+    def back_to_all(wants: tuple[bool, ...], g: Tensor, logits: Tensor) -> tuple[Tensor]:
+        zeros = tape.new((batch, tokens, vocab), dtype, "zeros")
+        made = tape.new((batch, tokens, vocab), dtype, "gradient of gather")
+        del zeros
+        return (made,)
+
+    tape.record(picked, (logits,), (logits,), back_to_all)
+    kept, sums = tape.new((batch, tokens), dtype, "log-sum-exp of rows"), tape.new((batch, tokens), dtype, "log-sum-exp")
+
+    def back_by_rows(wants: tuple[bool, ...], g: Tensor, logits: Tensor, kept: Tensor) -> tuple[Tensor]:
+        rest = tape.new(others, dtype, "gradient of log-sum-exp")
+        shifted, exponents = tape.new(row, dtype, "difference"), tape.new(row, dtype, "exp")
+        last = tape.new(row, dtype, "gradient of log-sum-exp")
+        del shifted, exponents
+        stacked = tape.new((batch, tokens, vocab), dtype, "gradient of logits")
+        del rest, last
+        return (stacked,)
+
+    tape.record(sums, (logits,), (logits, kept), back_by_rows)
+    return F.sub(picked, sums, "log-probabilities")
+
+
+def _rows(shape: Shape) -> tuple[Shape, Shape]:
+    """The shape of one sequence's logits, and of all others' together."""
+    batch, tokens, vocab = shape
+    several: Any = batch.size - 1
+    return (tokens, vocab), (Axis("batch - 1", several), tokens, vocab)

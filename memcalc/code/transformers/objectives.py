@@ -1,0 +1,9 @@
+"""What the head of a language model gives in the place of a loss on labels, by the name that a task has for it."""
+
+from __future__ import annotations
+
+from memcalc.code.transformers.distillation import distillation
+from memcalc.code.transformers.log_probs import logits, margin, odds, policy, preference
+
+OBJECTIVES = {"logits": logits, "preference": preference, "margin": margin, "odds": odds, "policy": policy, "distillation": distillation}
+"""Programs of a head, under `Settings.objective`."""

@@ -1,0 +1,22 @@
+"""Preference and reinforcement learning: several models, several phases, one card.
+
+Each role is a job of its own, which the engine estimates as it does any other; a phase is what all roles hold between their passes, and the pass of
+the one that works.
+"""
+
+from __future__ import annotations
+
+from memcalc.engine.rlhf.tasks import TASKS
+from memcalc.engine.walk import Walked
+from memcalc.errors import InputError
+from memcalc.specs.job import Job
+
+
+def walk(job: Job, *, detailed: bool = True) -> list[Walked]:
+    """Every kind of rank through the phases of a job that has a cast."""
+    from memcalc.engine.rlhf import offline
+
+    assert job.cast is not None
+    if TASKS[job.cast.run.task].is_online:
+        raise InputError(f"the phases of task {job.cast.run.task} are not known to memcalc yet", where="task")
+    return [offline.walk(job, detailed=detailed)]

@@ -1,0 +1,202 @@
+"""Run → Job with a cast: who takes part, as which model, where, and what was left open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from memcalc.engine.rlhf.presets import with_preset
+from memcalc.engine.rlhf.tasks import SCORED, TASKS, Task
+from memcalc.errors import InputError, UnknownNameError
+from memcalc.models.score import with_score
+from memcalc.specs.job import Cast, Job, Role
+from memcalc.specs.read import Layer, merged
+from memcalc.specs.roles import OF_ROLE, OWN, ROLES
+from memcalc.specs.run import Run
+
+PROMPT_LENGTH = RESPONSE_LENGTH = 512
+"""Where neither a run nor a framework says how long prompts and answers are."""
+
+SERVED = ("vllm", "sglang")
+
+
+def resolve_cast(run: Run) -> Job:
+    """The actor's job, with everybody who takes part beside it.
+
+    Raises:
+        InputError: a role that the task has no place for, or that lacks what it needs; lengths that contradict each other.
+    """
+    from memcalc.engine.resolve import resolve
+
+    typed, assumptions = with_preset(run)
+    task = TASKS[typed.task]
+    _refuse(typed, task)
+    prompt, length, said = _lengths(typed, task)
+    plain = {"task": "train", "roles": None, "seq_len": length}
+    job = resolve(typed.model_copy(update=plain))
+    if task.has_score:
+        job = replace(job, model=with_score(job.model, where="task"))
+    asked = _roles(typed, task)
+    others = []
+    for name, own in asked.items():
+        role, notes = _role(name, own, typed, job)
+        others.append(role)
+        assumptions += notes
+    sequences = (typed.rollout.prompts or 0) * typed.rollout.num_generations or typed.micro_batch * typed.grad_accum
+    actor = Role("actor", job, idle=_idle(typed.roles, "actor"))
+    return replace(
+        job,
+        cast=Cast(typed, actor, tuple(others), prompt, sequences),
+        assumptions=(*job.assumptions, *said, *assumptions),
+        notes=(*job.notes, *_notes(others)),
+    )
+
+
+def _refuse(run: Run, task: Task) -> None:
+    if run.code not in ("transformers", "megatron"):
+        raise InputError(f"task {run.task} is known for code transformers", where="code")
+    if run.code == "megatron" and (task.is_online or run.task not in ("dpo", "kto")):
+        raise InputError(f"task {run.task} with Megatron's modules is not known to memcalc; use code: transformers", where="code")
+    if run.sharding.pp > 1:
+        raise InputError(f"task {run.task} over pipeline stages is not known to memcalc; use dp or tp", where="sharding.pp")
+    if run.images:
+        raise InputError(f"task {run.task} with images is not known to memcalc; leave images out", where="images")
+    if run.loss != "cross_entropy":
+        raise InputError(f"task {run.task} takes log-probabilities of whole logits; loss {run.loss} is for task train", where="loss")
+    if run.new_tokens:
+        raise InputError("how much is generated stands in rollout.response_length", where="new_tokens")
+    if not task.is_online:
+        for section in ("rollout", "rl"):
+            given = sorted(getattr(run, section).model_fields_set - {"framework"})
+            if given:
+                raise InputError(f"task {run.task} generates nothing and has no epochs over a rollout; leave it out", where=f"{section}.{given[0]}")
+
+
+def _lengths(run: Run, task: Task) -> tuple[int, int | None, list[str]]:
+    """Tokens of a prompt, of a whole sequence (None: the run's own), and what was assumed."""
+    if not task.is_online:
+        return 0, run.seq_len, []
+    prompt, answer, whole = run.rollout.prompt_length, run.rollout.response_length, run.seq_len
+    said = []
+    if whole is not None and prompt is not None and answer is not None and prompt + answer != whole:
+        raise InputError(f"prompts of {prompt} and answers of {answer} tokens are {prompt + answer}, not the {whole} of seq_len", where="seq_len")
+    if whole is not None and prompt is None and answer is None:
+        prompt = min(PROMPT_LENGTH, whole // 2)
+        said.append(f"prompt_length {prompt}: the rest of seq_len {whole} is the answer")
+    if whole is not None:
+        prompt = prompt if prompt is not None else whole - (answer or 0)
+        answer = whole - prompt
+        if prompt < 1 or answer < 1:
+            raise InputError(f"a sequence of {whole} tokens leaves no room for prompt and answer", where="seq_len")
+        return prompt, whole, said
+    if prompt is None:
+        prompt = PROMPT_LENGTH
+        said.append(f"prompt_length {prompt}")
+    if answer is None:
+        answer = RESPONSE_LENGTH
+        said.append(f"response_length {answer}")
+    return prompt, prompt + answer, said
+
+
+def _roles(run: Run, task: Task) -> dict[str, Mapping[str, Any]]:
+    """Who is there, with what is said of each."""
+    asked = run.roles or {}
+    for name, own in asked.items():
+        if name != "actor" and name not in ROLES:
+            raise UnknownNameError("role", name, ("actor", *ROLES), where="roles")
+        if name != "actor" and name not in task.able:
+            able = ", ".join(task.able) or "none beside the actor"
+            raise InputError(f"task {run.task} has no {name}; it can have {able}", where=f"roles.{name}")
+        if own is not None and own is not True and own is not False and not isinstance(own, Mapping):
+            raise InputError(f"it is {own!r}; accepted: a map of keys, or null for none", where=f"roles.{name}")
+    wanted = [name for name in task.roles if name != "reference" or _has_reference(run, task)]
+    wanted += [name for name in asked if name not in wanted and name != "actor"]
+    found = {name: asked.get(name, {}) for name in wanted}
+    return {name: {} if own is True else own for name, own in found.items() if own is not None and own is not False and not _is_precomputed(own)}
+
+
+def _is_precomputed(own: Any) -> bool:
+    """Whether a role's part was done before: its log-probabilities stand in the data, and it is not loaded."""
+    return isinstance(own, Mapping) and bool(own.get("precomputed"))
+
+
+def _has_reference(run: Run, task: Task) -> bool:
+    return not task.is_online or (run.rl.kl or task.kl) != "none"
+
+
+def _role(name: str, own: Mapping[str, Any], run: Run, actor: Job) -> tuple[Role, list[str]]:
+    """One role, resolved, and what was assumed of it."""
+    from memcalc.engine.resolve import resolve
+
+    _check(name, own, run)
+    said = []
+    shares = own.get("shares") == "actor"
+    if name == "reference" and run.lora is not None and "model" not in own:
+        shares = True
+        said.append("reference: the actor with its adapters off")
+    job = resolve(_run_of(name, own, run, trains=name == "critic"))
+    if name in SCORED:
+        job = replace(job, model=with_score(job.model, where=f"roles.{name}.model"))
+    elif job.model.vocab_size != actor.model.vocab_size:
+        said.append(f"{name}: its vocabulary is {job.model.vocab_size}, not the actor's {actor.model.vocab_size}")
+    if "model" not in own and not shares:
+        said.append(f"{name}: {run.model}{', with a score for its head' if name in SCORED else ''}")
+    return Role(name, job, on_card=own.get("on", "same") == "same", idle=_idle({name: own}, name), shares=shares), said
+
+
+def _check(name: str, own: Mapping[str, Any], run: Run) -> None:
+    """What is said of a role beside keys of a run."""
+    for key in own:
+        if key not in OF_ROLE and key not in OWN:
+            raise UnknownNameError("key", f"roles.{name}.{key}", (f"roles.{name}.{k}" for k in (*OF_ROLE, *OWN)), where=f"roles.{name}")
+    if name == "teacher" and "model" not in own:
+        raise InputError("a teacher is another model; name it", where="roles.teacher.model")
+    accepted = {"on": ("same", "other"), "shares": ("actor",), "precomputed": (True, False)}
+    for key, values in accepted.items():
+        if key in own and own[key] not in values:
+            raise InputError(f"it is {own[key]!r}; accepted: {', '.join(map(str, values))}", where=f"roles.{name}.{key}")
+    if own.get("shares") and run.lora is None:
+        raise InputError("the actor's weights change, so none can share them; give lora", where=f"roles.{name}.shares")
+
+
+def _run_of(name: str, own: Mapping[str, Any], run: Run, *, trains: bool) -> Run:
+    """A role as a run of its own: the actor's, with its own keys in their place; a model that is not trained has nothing of training."""
+    given = run.model_dump(exclude_unset=True)
+    base: dict[str, Any] = {"model": run.model, "task": "train" if trains else "inference", "code": run.code, "hardware": given.get("hardware", {})}
+    kept = OF_ROLE if trains else ("attention", "attention_mask", "dtype", "autocast", "precision", "sharding")
+    base |= {key: given[key] for key in kept if key in given and key not in base}
+    if "model" in own:
+        base = {key: value for key, value in base.items() if key not in ("quantization", "trainable_layers")}
+    for key, value in own.items():
+        if key == "sharding" and isinstance(value, Mapping):
+            base[key] = _sharding(base.get(key) or {}, value)
+        elif key not in OWN:
+            base[key] = value
+    if run.seq_len is not None:
+        base["seq_len"] = run.seq_len
+    return merged([Layer({key: value for key, value in base.items() if value is not None}, {(key,): f"roles.{name}.{key}" for key in own})])
+
+
+def _sharding(actor: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """How a role is spread: its own degrees beside the actor's, whose engine's configuration gives way to another stage."""
+    found = {**actor, **own}
+    if ("engine" in own or "zero" in own) and "deepspeed" not in own:
+        found.pop("deepspeed", None)
+    return found
+
+
+def _idle(roles: Mapping[str, Any] | None, name: str) -> frozenset[str]:
+    own = (roles or {}).get(name)
+    away = own.get("idle") if isinstance(own, Mapping) else None
+    if away is None:
+        return frozenset()
+    words = {"cpu"}
+    if not isinstance(away, Mapping) or not set(away) <= {"params", "optimizer"} or not set(away.values()) <= words:
+        raise InputError(f"it is {away!r}; accepted: {{params: cpu, optimizer: cpu}}, what is on the host while others work", where=f"roles.{name}.idle")
+    return frozenset(away)
+
+
+def _notes(others: list[Role]) -> list[str]:
+    away = [role.name for role in others if not role.on_card]
+    return [f"on other cards, and not counted here: {', '.join(away)}"] if away else []

@@ -1,0 +1,209 @@
+"""One model of several: what it holds while it works and while others do, and the most that each of its passes needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+from memcalc.code.context import Settings
+from memcalc.engine import step
+from memcalc.engine.plan import Plan, make_plan
+from memcalc.engine.ranks import blocks_of
+from memcalc.engine.result import Term
+from memcalc.engine.settings import settings_of, trainable_of
+from memcalc.engine.strategies import Strategy, strategy_for
+from memcalc.engine.walk import Reason, Snapshot, Walk
+from memcalc.specs.job import Role
+
+IDLE = {"params": ("weights/",), "optimizer": ("optimizer/",)}
+"""What goes to the host between phases, by the beginnings of its paths; gradients are gone by then, buffers stay."""
+
+
+class Player:
+    """A role on the card.
+
+    Args:
+        role: which.
+        micro_batch, seq_len: of its passes, unless they say otherwise; ints or arrays.
+        detailed: see `Walk`.
+
+    Attributes:
+        reasons, records: of the terms of its walks, by path.
+    """
+
+    def __init__(self, role: Role, *, micro_batch: Any, seq_len: Any, detailed: bool) -> None:
+        self.role, self.detailed = role, detailed
+        self.job = replace(role.job, micro_batch=micro_batch, seq_len=seq_len)
+        self.trains = self.job.run.task == "train"
+        self.strategy_class = strategy_for(self.job)
+        self.reasons: dict[str, Reason] = {}
+        self.records: dict[str, Any] = {}
+
+    # ------------------------------------------------------------------ between passes
+    @cached_property
+    def resident(self) -> Snapshot:
+        """All that it holds between its passes."""
+        walk = Walk()
+        self._strategy(self._settings(), graph=self.trains).resident(walk)
+        self._note(walk)
+        return self._own(Snapshot(walk.total, {path: n for path, n in walk.by_path.items() if n}))
+
+    @cached_property
+    def idle(self) -> Snapshot:
+        """What of that is on the card while others work."""
+        away = tuple(start for what in self.role.idle for start in IDLE[what])
+        if not away:
+            return self.resident
+        kept = {path: n for path, n in self.resident.by_path.items() if not path.startswith(away)}
+        return Snapshot(sum(kept.values()), kept)
+
+    @property
+    def away_bytes(self) -> Any:
+        """What of it waits on the host."""
+        return self.resident.total - self.idle.total
+
+    def host(self) -> tuple[Term, ...]:
+        """What its engine keeps on the host."""
+        return self._strategy(self._settings(), graph=self.trains).host()
+
+    @cached_property
+    def loaded(self) -> Snapshot:
+        """The most that is there while it is loaded and its engine is constructed."""
+        walk = Walk()
+        step.initialize(walk, self._strategy(self._settings(), graph=self.trains))
+        self._note(walk)
+        return self._own(walk.instants["initialize"])
+
+    # ------------------------------------------------------------------ passes
+    def scores(self, objective: str, *, sequences: Any = None, **more: Any) -> Snapshot:
+        """The most that is alive while some sequences go through it without a graph.
+
+        Args:
+            objective: what its head gives.
+            sequences: how many at once.
+            more: further settings of its programs.
+        """
+        settings = replace(self._settings(objective=objective, **more), training=True, evaluating=True, cached=False)
+        if sequences is not None:
+            settings = replace(settings, batch=sequences)
+        walk, plan = Walk(detailed=self.detailed), self._plan(settings, graph=False)
+        strategy = self.strategy_class(self.job, plan)
+        strategy.resident(walk)
+        with walk.window("scores"):
+            step.forward(walk, plan, strategy)
+        return self._taken(walk, "scores")
+
+    def updates(self, objective: str, *, aside: Callable[[Walk], None] | None = None, **more: Any) -> tuple[Walk, Plan, Strategy]:
+        """A training step, all of its instants; arguments as for `scores` and `step.train`."""
+        plan = self._plan(self._settings(objective=objective, **more), graph=True)
+        walk, strategy = Walk(detailed=self.detailed), self.strategy_class(self.job, plan)
+        step.train(walk, plan, strategy, accumulated=self.job.run.grad_accum > 1, aside=aside)
+        self._note(walk)
+        walk.instants = {name: self._own(shot) for name, shot in walk.instants.items()}
+        return walk, plan, strategy
+
+    def generates(self, *, sequences: Any, prompt: Any, answer: Any, gathered: bool) -> Snapshot:
+        """The most that is alive while it answers, by its own modules with a cache.
+
+        Args:
+            sequences: at once.
+            prompt, answer: tokens of each.
+            gathered: shards are brought together for as long as it lasts, not layer by layer.
+        """
+        from memcalc.engine.generation import generate
+
+        run = self.job.run.model_copy(update={"task": "inference", "new_tokens": answer, "num_beams": 1, "recompute": "none"})
+        job = replace(self.job, run=run, micro_batch=sequences, seq_len=prompt)
+        if gathered:
+            job = replace(job, engine="ddp", zero=0, deepspeed=None)
+        strategy_class = strategy_for(job)
+        plan = make_plan(job, blocks_of(job), strategy_class.settings(job, settings_of(job)), keep_gradients=False, accumulate=False)
+        walk, strategy = Walk(detailed=self.detailed), strategy_class(job, plan)
+        step.infer(walk, plan, strategy)
+        generate(walk, job, None)
+        held = Walk()
+        strategy.resident(held)
+        self._note(walk)
+        more = less(max_of(walk.instants["prefill"], walk.instants["generate"]), Snapshot(held.total, held.by_path if self.detailed else {}))
+        whole = {path: n for path, n in held.by_path.items() if gathered and path.startswith("weights/")}
+        moved = {f"weights/gathered for generation/{path.removeprefix('weights/')}": n for path, n in whole.items()}
+        return plus(self.resident, more, Snapshot(sum(whole.values()), moved))
+
+    # ------------------------------------------------------------------ inside
+    def _settings(self, **more: Any) -> Settings:
+        settings = replace(settings_of(self.job), trainable=trainable_of(self.job), **more)
+        return self.strategy_class.settings(self.job, settings)
+
+    def _plan(self, settings: Settings, *, graph: bool) -> Plan:
+        kind = self.strategy_class
+        accumulate = graph and self.job.run.grad_accum > 1 and kind.accumulates_whole
+        return make_plan(self.job, blocks_of(self.job), settings, keep_gradients=kind.keep_gradients, accumulate=accumulate)
+
+    def _strategy(self, settings: Settings, *, graph: bool) -> Strategy:
+        return self.strategy_class(self.job, self._plan(settings, graph=graph))
+
+    def _note(self, walk: Walk) -> None:
+        self.reasons |= walk.reasons
+        self.records |= walk.records
+
+    def _taken(self, walk: Walk, name: str) -> Snapshot:
+        self._note(walk)
+        return self._own(walk.instants[name])
+
+    def _own(self, shot: Snapshot) -> Snapshot:
+        """Without the weights that are another's."""
+        if not self.role.shares:
+            return shot
+        theirs = self._shared_bytes
+        return Snapshot(shot.total - sum(theirs.values()), {path: n - theirs.get(path, 0) for path, n in shot.by_path.items() if n != theirs.get(path, 0)})
+
+    @cached_property
+    def _shared_bytes(self) -> dict[str, int]:
+        """Of its weights and buffers, those that are the actor's: all that it does not train."""
+        walk, plan = Walk(), self._plan(self._settings(), graph=self.trains)
+        self.strategy_class(self.job, plan).resident(walk)
+        held = {path: n for path, n in walk.by_path.items() if path.startswith("weights/") or path == "buffers"}
+        if not self.trains:
+            return held
+        own = sum(s.num_params * s.copies * (s.held_width or plan.width) for s in plan.shards() if s.trainable or "/score/" in s.path)
+        share = min(own, sum(held.values()))
+        for path in list(held):  # what is its own is filed under its layers
+            taken = min(share * held[path] // max(sum(held.values()), 1), held[path])
+            held[path] -= taken
+        return held
+
+
+def plus(*shots: Snapshot) -> Snapshot:
+    """All of them at once."""
+    total: Any = 0
+    paths: dict[str, int] = {}
+    for shot in shots:
+        total = total + shot.total
+        for path, n in shot.by_path.items():
+            paths[path] = paths.get(path, 0) + n
+    return Snapshot(total, paths)
+
+
+def less(shot: Snapshot, other: Snapshot) -> Snapshot:
+    """What one holds beyond another."""
+    paths = {path: shot.by_path.get(path, 0) - other.by_path.get(path, 0) for path in {**shot.by_path, **other.by_path}}
+    return Snapshot(shot.total - other.total, {path: n for path, n in paths.items() if n})
+
+
+def max_of(*shots: Snapshot) -> Snapshot:
+    """The largest; of arrays, the larger total element by element, with no paths."""
+    from memcalc.tape.span import maximum
+
+    if all(isinstance(shot.total, int) for shot in shots):
+        return max(shots, key=lambda shot: int(shot.total))
+    total = shots[0].total
+    for shot in shots[1:]:
+        total = maximum(total, shot.total)
+    return Snapshot(total, {})
+
+
+def named(role: str, shot: Snapshot) -> Snapshot:
+    """Its paths under the name of a role."""
+    return Snapshot(shot.total, {f"{role}/{path}": n for path, n in shot.by_path.items()})

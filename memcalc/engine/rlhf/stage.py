@@ -1,0 +1,94 @@
+"""The card that all share: a phase is what the roles hold between their passes, and the pass of the one that works."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from memcalc.engine.result import Term
+from memcalc.engine.rlhf.player import Player, max_of, named, plus
+from memcalc.engine.walk import Snapshot, Walk
+from memcalc.specs.job import Job, Role
+
+ACTOR = "actor"
+
+
+class Stage:
+    """All who are on the card.
+
+    Args:
+        job: the actor's, with its cast.
+        sequences: that go through a model for each of the micro-batch.
+        detailed: see `Walk`.
+
+    Attributes:
+        players: by role, those on the card; the actor first.
+        walk: takes the phases down, as instants.
+    """
+
+    def __init__(self, job: Job, *, sequences: int, detailed: bool) -> None:
+        assert job.cast is not None
+        self.job, self.cast, self.detailed = job, job.cast, detailed
+        self.walk = Walk(detailed=detailed)
+        self.sequences = sequences
+        self.players = {role.name: self._player(role) for role in (self.cast.actor, *self.cast.others) if role.on_card}
+
+    def _player(self, role: Role) -> Player:
+        own = "micro_batch" in role.job.run.model_fields_set and role.name != ACTOR
+        batch: Any = role.job.micro_batch if own else self.job.micro_batch
+        return Player(role, micro_batch=batch * self.sequences, seq_len=self.job.seq_len, detailed=self.detailed)
+
+    @property
+    def actor(self) -> Player:
+        """The model that learns."""
+        return self.players[ACTOR]
+
+    def others(self, *working: str) -> Snapshot:
+        """What all but those who work hold; where one works with the actor's weights, these are there."""
+        needs_actor = any(self.players[name].role.shares for name in working)
+        found = []
+        for name, player in self.players.items():
+            if name not in working:
+                found.append(named(name, player.resident if name == ACTOR and needs_actor else player.idle))
+        return plus(*found)
+
+    def phase(self, name: str, working: Mapping[str, Snapshot], *beside: Snapshot) -> None:
+        """Take down the most of a phase.
+
+        Args:
+            name: of the instant.
+            working: what the roles that work hold at most, by role.
+            beside: what else is there.
+        """
+        shots = [named(role, shot) for role, shot in working.items()]
+        total = plus(self.others(*working), *shots, *beside)
+        self.walk.instants[name] = Snapshot(total.total, {path: n for path, n in total.by_path.items() if n} if self.detailed else {})
+
+    def load(self) -> None:
+        """The phase ``load``: models come one after the other, and each engine is constructed beside those that are there."""
+        there, most = Snapshot(0, {}), []
+        for name, player in self.players.items():
+            most.append(plus(there, named(name, player.loaded)))
+            there = plus(there, named(name, player.idle if name != ACTOR else player.resident))
+        found = max_of(*most, plus(*(named(name, player.resident) for name, player in self.players.items())))
+        self.walk.instants["load"] = Snapshot(found.total, found.by_path if self.detailed else {})
+
+    def explain(self) -> None:
+        """Gather the reasons and records of all under their roles' names."""
+        for name, player in self.players.items():
+            self.walk.reasons |= {f"{name}/{path}": reason for path, reason in player.reasons.items()}
+            self.walk.records |= {f"{name}/{path}": records for path, records in player.records.items()}
+
+    def host(self) -> tuple[Term, ...]:
+        """What all but the actor's own engine keep in the host's memory."""
+        found = []
+        for name, player in self.players.items():
+            if name != ACTOR:
+                found += [replace(term, path=f"host/{name}/{term.path.removeprefix('host/')}") for term in player.host()]
+            if player.away_bytes:
+                found.append(Term(f"host/{name}/put away between phases", player.away_bytes, "what it holds on the card while it works", {}, "as asked"))
+        return tuple(found)
+
+
+__all__ = ["ACTOR", "Stage"]

@@ -88,7 +88,9 @@ class Settings:
         virtual: tokens among those of `seq` that are not the batch's (prompt tuning).
         leaf_inputs: what the token table gives is made a leaf of the graph, though it takes no gradient, before anything is joined to it.
         prefix: keys that every layer has before those of `seq` (prefix tuning).
-        loss: cross_entropy, chunked, fused_linear or in_place.
+        loss: cross_entropy, chunked, chunked_output, fused_linear or in_place.
+        upcast_logits: the loss is taken of logits in fp32.
+        holds_logits: the caller of the model holds its logits until backward is over.
         degrees: into how many parts each kind of cut divides a weight.
         tp: tensor-parallel degree (int or array), with `sp` for sequence parallelism beside it.
         ep, etp: expert-parallel degrees.
@@ -123,6 +125,8 @@ class Settings:
     autocast: str | None = None
     training: bool = True
     loss: str = "cross_entropy"
+    upcast_logits: bool = True
+    holds_logits: bool = False
     degrees: Degrees = Degrees()
     tp: Any = 1
     sp: bool = False

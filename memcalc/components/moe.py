@@ -159,6 +159,37 @@ class ExpertsAdapter(Component):
 
 
 @dataclass(frozen=True)
+class GroupedAdapter(Component):
+    """A low-rank adapter of each expert, stacked and cut as the weight that it stands beside (ms-swift 3.9, swift/megatron/tuners/lora.py).
+
+    Attributes:
+        parameter: the weight's name.
+        count: the experts.
+        inputs, outputs: of one expert's matrix.
+        r: rank.
+        cut: how the weight is cut beside its experts.
+    """
+
+    parameter: str
+    count: Axis
+    inputs: Axis
+    outputs: Axis
+    r: Axis
+    cut: Literal["expert_column", "expert_row"]
+
+    @property
+    def module_name(self) -> str:
+        """The weight's name."""
+        return self.parameter
+
+    def own_weights(self) -> Iterator[Weight]:
+        """``lora_A`` (experts, r, in) and ``lora_B`` (experts, out, r)."""
+        row = self.cut == "expert_row"
+        yield Weight("lora_A/default/weight", (self.count, self.r, self.inputs), (("expert", 0), (self.cut, 2)) if row else (("expert", 0),))
+        yield Weight("lora_B/default/weight", (self.count, self.outputs, self.r), (("expert", 0),) if row else (("expert", 0), (self.cut, 1)))
+
+
+@dataclass(frozen=True)
 class Experts(Component):
     """Networks of one shape whose weights are stacked: ``down(act(gate(x)) * up(x))`` by each token's experts.
 
@@ -181,7 +212,7 @@ class Experts(Component):
     transposed: bool = False
     fused: bool = True
     gated: bool = True
-    adapters: tuple[ExpertsAdapter, ...] = ()
+    adapters: tuple[ExpertsAdapter | GroupedAdapter, ...] = ()
 
     @property
     def first(self) -> str:

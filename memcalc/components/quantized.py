@@ -19,13 +19,17 @@ class QuantizedLinear(Linear):
 
     Attributes:
         scheme: how its weight is stored.
-        compute: the dtype that it is brought back to.
+        compute: the dtype of its product.
+        held: the dtype that it was packed from, and is brought back to before it is cast; by default that of the product.
+        keeps_input: its input is saved for backward, though nothing asks for it.
         kernel: bitsandbytes' 4-bit or 8-bit product, or that of other packages.
     """
 
     scheme: Scheme = Scheme("nf4", 4)
     compute: str = "bfloat16"
     kernel: Kernel = "4-bit"
+    held: str | None = None
+    keeps_input: bool = False
 
     def own_weights(self) -> Iterator[Weight]:
         """Those of any linear layer, without gradients; the elements of the weight are counted as if it were not packed."""

@@ -157,7 +157,9 @@ class _Recording:
     def release(self) -> None:
         """What goes when the forward pass of the whole model is over."""
         self.tape.weight_casts.clear()
-        self.ctx.shared.pop("logits", None)
+        logits = self.ctx.shared.pop("logits", None)
+        if logits is not None and self.ctx.settings.holds_logits:
+            self.ctx.lingering["logits"] = (Tensor(self.tape, logits.shape, logits.dtype, logits.storage),)
         for node in self.ctx.asides:
             node.forget()
 

@@ -14,6 +14,15 @@ if TYPE_CHECKING:
 UPCAST = ("nf4", "nf4-dq", "fp4", "fp4-dq", "int8", "awq")
 """What prepare_model_for_kbit_training casts to fp32 around; it leaves GPTQ's and HQQ's alone (peft/utils/other.py)."""
 
+OF_BASES = {
+    "kbit_upcast": "what becomes of the rest of a quantised base",
+    "bnb_4bit_quant_storage": "how packed values are filed",
+    "bnb_4bit_compute_dtype": "in which dtype products with packed weights are",
+    "llm_int8_skip_modules": "which layers of a quantised base stay as they are",
+    "bnb_keeps_inputs": "what bitsandbytes keeps of a quantised base's inputs",
+}
+"""Keys that mean something beside quantization only."""
+
 OF_TRAINING = (
     *("loss", "optimizer", "optimizer_foreach", "momentum", "optimizer_rank", "optim_target_modules", "grad_accum", "trainable_layers", "checkpoint_save"),
     *("recompute", "recompute_method", "recompute_num_layers", "recompute_modules", "use_reentrant"),
@@ -30,10 +39,8 @@ def load_quantised(run: Run, model: ModelSpec) -> tuple[Run, ModelSpec, list[str
         UnknownNameError: no such quantization.
     """
     if run.quantization is None:
-        if "kbit_upcast" in run.model_fields_set:
-            raise InputError("it says what becomes of the rest of a quantised base; give quantization", where="kbit_upcast")
-        if "bnb_4bit_quant_storage" in run.model_fields_set:
-            raise InputError("it says how packed values are filed; give quantization", where="bnb_4bit_quant_storage")
+        for key in run.model_fields_set & OF_BASES.keys():
+            raise InputError(f"it says {OF_BASES[key]}; give quantization", where=key)
         return run, model, []
     from memcalc.models.quantized import loading, quantise
 
@@ -44,7 +51,12 @@ def load_quantised(run: Run, model: ModelSpec) -> tuple[Run, ModelSpec, list[str
         raise InputError(f"transformers brings {run.quantization} weights back to {run.dtype} before it trains on top; leave it out", where="quantization")
     if run.sharding.tp > 1:
         raise InputError(f"packed weights are not cut, and tp is {run.sharding.tp}; use dp", where="quantization")
-    model, assumed = quantise(model, run.quantization, compute=run.autocast or run.dtype), []
+    own = run.autocast or run.dtype
+    compute, held, keeps = own, None, False
+    if loading(run.quantization).kernel == "4-bit":
+        compute, held, keeps = run.bnb_4bit_compute_dtype or own, own, run.bnb_keeps_inputs
+    model = quantise(model, run.quantization, compute=compute, held=held, keeps_inputs=keeps, skipped=run.llm_int8_skip_modules)
+    assumed = []
     if any(weight.is_expert for _, weight, _ in model.weights()):
         assumed.append("experts are quantised one by one, as transformers 4 holds them")
         if run.sharding.ep > 1:
@@ -138,6 +150,8 @@ def ignored_by_training(run: Run) -> tuple[str, ...]:
             found["sharding.zero"] = "there are no states or gradients to shard"
     if run.quantization is not None and (run.quantization not in UPCAST or sharded(run)):
         found["kbit_upcast"] = f"a base in {run.quantization} keeps its dtype here"
+    if run.quantization is not None and not run.quantization.startswith(("nf4", "fp4")):
+        found |= dict.fromkeys(("bnb_4bit_compute_dtype", "bnb_4bit_quant_storage", "bnb_keeps_inputs"), f"a base in {run.quantization} has no 4-bit layers")
     return tuple(f"{key}: {why}" for key, why in found.items() if key in given)
 
 
@@ -146,9 +160,9 @@ def _refuse_loss(run: Run, model: ModelSpec, *, engine: str, zero: int) -> None:
 
     if run.code != "transformers":
         raise InputError(f"loss {run.loss} replaces the head of transformers' models; code {run.code} has cross_entropy", where="loss")
-    if run.sharding.tp > 1:
+    if run.sharding.tp > 1 and run.loss != "chunked_output":
         raise InputError(f"loss {run.loss} takes the whole weight of the head, which tp {run.sharding.tp} cuts; use cross_entropy", where="loss")
-    if engine == "deepspeed" and zero == 3 and run.loss != "in_place":
+    if engine == "deepspeed" and zero == 3 and run.loss not in ("in_place", "chunked_output"):
         raise InputError(f"loss {run.loss} takes the head's weight past its module, where stage 3 gathers it; use cross_entropy", where="loss")
     heads = [block.module for block in model.blocks if block.role == "head"]
     if not heads or not all(type(head) is Head for head in heads):

@@ -214,6 +214,7 @@ def play(
     capacity_bytes: int | None = None,
     expandable: bool = False,
     lazy_states: bool = True,
+    steps: Sequence[tuple[Plan, Strategy]] = (),
 ) -> CachingAllocator:
     """The allocator after a few training steps, or one prefill.
 
@@ -224,6 +225,7 @@ def play(
         capacity_bytes: what the card has for segments.
         expandable: ``expandable_segments:True``.
         lazy_states: see `Replay`.
+        steps: of other sizes, which come first.
 
     Raises:
         OutOfMemory: it does not fit.
@@ -235,6 +237,9 @@ def play(
     if not training:
         step.forward(walk, plan, strategy)
         return allocator
+    for first_plan, first_strategy in steps:
+        step.one(walk, first_plan, first_strategy, accumulated=accumulated)
+        walk.end_step(start)
     for _ in range(NUM_STEPS):
         step.one(walk, plan, strategy, accumulated=accumulated)
         walk.end_step(start)

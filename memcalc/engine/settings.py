@@ -39,6 +39,8 @@ def settings_of(job: Job) -> Settings:
         training=run.task == "train",
         cached=not is_encoder(job.model),
         loss=run.loss,
+        holds_logits=run.holds_logits,
+        upcast_logits=run.upcast_logits or run.autocast is not None,
         degrees=degrees_of(job),
         tp=mesh.tp,
         sp=mesh.sp,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from memcalc.engine.result import RankEstimate, Reservation, Term, Verdict
 from memcalc.engine.walk import Walked
 from memcalc.formulas import overheads
@@ -19,6 +21,7 @@ def reservation(job: Job, walked: Walked, allocated_bytes: int, *, capacity_byte
     place of the card's.
     """
     from memcalc.engine.allocator import OutOfMemory
+    from memcalc.engine.lengths import steps_of
     from memcalc.engine.replay import play
 
     room = None
@@ -28,7 +31,9 @@ def reservation(job: Job, walked: Walked, allocated_bytes: int, *, capacity_byte
         in_flight = allocated_bytes - walked.walk.total if job.mesh.pp > 1 else 0
         room = capacity_bytes - sum(t.bytes for t in device_terms(job)) - max(in_flight, 0)
     lazy = job.engine not in ("deepspeed", "megatron")
-    options = {"accumulated": job.run.grad_accum > 1, "training": job.run.task != "inference", "lazy_states": lazy}
+    options: dict[str, Any] = {"accumulated": job.run.grad_accum > 1, "training": job.run.task != "inference", "lazy_states": lazy}
+    if job.run.lengths is not None:
+        options["steps"] = steps_of(job)
     try:
         allocator = play(walked.plan, walked.strategy, capacity_bytes=room, **options)
     except OutOfMemory as error:

@@ -5,13 +5,14 @@ Source: ms-swift 3.9, swift/megatron/tuners/lora.py (LoraParallelLinear) and uti
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from memcalc.components import MLP, Attention, GatedMLP, Linear
 from memcalc.components.lora import LoraLinear
 from memcalc.components.mla import LatentAttention
+from memcalc.components.moe import Experts, GroupedAdapter
 from memcalc.models.lora import adapt
 from memcalc.specs.model import Axis, Component, ModelSpec
 from memcalc.specs.run import LoraSpec
@@ -30,6 +31,8 @@ PRODUCTS: dict[str, tuple[tuple[type[Component], tuple[str, ...]], ...]] = {
     "linear_kv_up_proj": ((LatentAttention, ("kv_b_proj",)),),
 }
 """Megatron-Core's names of products, and what of a component stands in each."""
+EXPERTS = ("linear_fc1", "linear_fc2")
+"""Products that routed experts have, too."""
 
 
 def adapt_fused(model: ModelSpec, lora: LoraSpec) -> ModelSpec:
@@ -38,8 +41,11 @@ def adapt_fused(model: ModelSpec, lora: LoraSpec) -> ModelSpec:
     Raises:
         InputError, UnknownNameError: as `memcalc.models.lora.adapt`.
     """
-    found = adapt(model, lora.model_copy(update={"target_modules": translated(model, lora.target_modules)}))
-    return replace(found, blocks=tuple(replace(block, module=fused(block.module)) for block in found.blocks))
+    names = translated(model, lora.target_modules)
+    experts = {product for product in EXPERTS if lora.target_modules == "all-linear" or product in lora.target_modules}
+    found = adapt(model, lora.model_copy(update={"target_modules": names})) if names or not experts else model
+    blocks = (replace(block, module=fused(with_experts(block.module, experts, lora.r))) for block in found.blocks)
+    return replace(found, blocks=tuple(blocks))
 
 
 def translated(model: ModelSpec, wanted: str | tuple[str, ...]) -> str | tuple[str, ...]:
@@ -68,20 +74,36 @@ def below(module: Component) -> Iterator[Component]:
         yield from below(child)
 
 
-def fused(module: C) -> C:
-    """A component with one adapter to a product, at the first of the layers in it."""
+def with_experts(module: C, products: set[str], r: int) -> C:
+    """A component whose experts have adapters of their own beside these products."""
+    if not isinstance(module, Experts):
+        return rebuilt(module, lambda child: with_experts(child, products, r))
+    rank, (up, down) = Axis("r", r), (f"{module.first}_proj", "down_proj")
+    first = GroupedAdapter(up, module.count, module.hidden, module.both, rank, "expert_column")
+    second = GroupedAdapter(down, module.count, module.intermediate, module.hidden, rank, "expert_row")
+    return replace(module, adapters=tuple(adapter for product, adapter in (("linear_fc1", first), ("linear_fc2", second)) if product in products))
+
+
+def rebuilt(module: C, remake: Callable[[Any], Any]) -> C:
+    """A component with each child made anew; linear layers stay."""
     changed: dict[str, Any] = {}
     for field in fields(module):
         value = getattr(module, field.name)
         if isinstance(value, Component) and not isinstance(value, (Linear, LoraLinear)):
-            changed[field.name] = fused(value)
+            changed[field.name] = remake(value)
         elif isinstance(value, tuple) and any(isinstance(item, Component) for item in value):
-            changed[field.name] = tuple(fused(item) if isinstance(item, Component) else item for item in value)
+            changed[field.name] = tuple(remake(item) if isinstance(item, Component) else item for item in value)
+    return replace(module, **changed) if changed else module
+
+
+def fused(module: C) -> C:
+    """A component with one adapter to a product, at the first of the layers in it."""
+    module, changed = rebuilt(module, fused), {}
     for kinds in PRODUCTS.values():
         for kind, names in kinds:
             if isinstance(module, kind):
                 changed.update(_together(module, names))
-    return replace(module, **changed)
+    return replace(module, **changed) if changed else module
 
 
 def _together(module: Component, names: tuple[str, ...]) -> dict[str, LoraLinear | Linear]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import fields, replace
 from typing import Any, NamedTuple, TypeVar
 
 from memcalc.components import Head, Linear, MaskedHead
 from memcalc.components.quantized import Kernel, QuantizedLinear
 from memcalc.errors import UnknownNameError
-from memcalc.specs.model import Component, ModelSpec
+from memcalc.models.lora import linears
+from memcalc.specs.model import Block, Component, ModelSpec
 from memcalc.specs.quantization import Scheme
 
 C = TypeVar("C", bound=Component)
@@ -59,38 +61,72 @@ def loading(name: str) -> Loading:
     return LOADINGS[name]
 
 
-def quantise(model: ModelSpec, name: str, *, compute: str) -> ModelSpec:
-    """The same model with every linear layer quantised but those of the output head; tables, norms and routers stay.
+HEAD = "lm_head"
+
+
+class Packing(NamedTuple):
+    """What becomes of each linear layer.
+
+    Attributes:
+        how: it is stored.
+        compute, held, keeps_input: see `QuantizedLinear`.
+        skipped: names of those that stay.
+    """
+
+    how: Loading
+    compute: str
+    held: str | None = None
+    keeps_input: bool = False
+    skipped: tuple[str, ...] = (HEAD,)
+
+    def packed(self, layer: Linear) -> QuantizedLinear:
+        """The layer with its weight packed."""
+        how, base = self.how, (layer.name, layer.inputs, layer.outputs, layer.bias, layer.split, layer.dtype)
+        return QuantizedLinear(*base, how.scheme, self.compute, how.kernel, self.held, self.keeps_input)
+
+
+def quantise(
+    model: ModelSpec, name: str, *, compute: str, held: str | None = None, keeps_inputs: bool = False, skipped: Collection[str] | None = None
+) -> ModelSpec:
+    """The same model with its linear layers quantised, by default all but the output head; tables, norms and routers stay.
 
     Args:
         model: as its config.json has it.
         name: a value of the run key.
-        compute: the dtype that weights are brought back to.
+        compute: the dtype of products.
+        held, keeps_inputs: see `QuantizedLinear`.
+        skipped: names of linear layers that stay as they are.
 
     Raises:
-        UnknownNameError: no such name.
+        UnknownNameError: no such name, of a way to store weights or of a layer.
     """
-    how = loading(name)
-    blocks = tuple(block if block.role == "head" else replace(block, module=_inside(block.module, how, compute)) for block in model.blocks)
-    return replace(model, blocks=blocks)
+    packing = Packing(loading(name), compute, held, keeps_inputs, (HEAD,) if skipped is None else tuple(skipped))
+    if skipped:
+        known = {HEAD, *(layer.name for block in model.blocks for _, layer in linears(block.module))}
+        for unknown in [name for name in skipped if name not in known]:
+            raise UnknownNameError("layer", unknown, sorted(known), where="llm_int8_skip_modules")
+    return replace(model, blocks=tuple(block if _stays(block, packing) else replace(block, module=_inside(block.module, packing)) for block in model.blocks))
 
 
-def _inside(module: C, how: Loading, compute: str) -> C:
+def _stays(block: Block, packing: Packing) -> bool:
+    """A head that is skipped, or tied to the table, whose weight it shares."""
+    return block.role == "head" and (HEAD in packing.skipped or getattr(block.module, "tied", False))
+
+
+def _inside(module: C, packing: Packing) -> C:
     changed: dict[str, Any] = {}
     for field in fields(module):
         value = getattr(module, field.name)
         if isinstance(value, tuple) and any(isinstance(item, Component) for item in value):
-            changed[field.name] = tuple(_one(item, how, compute) if isinstance(item, Component) else item for item in value)
+            changed[field.name] = tuple(_one(item, packing) if isinstance(item, Component) else item for item in value)
         elif isinstance(value, Component):
-            changed[field.name] = _one(value, how, compute)
+            changed[field.name] = _one(value, packing)
     return replace(module, **changed) if changed else module
 
 
-def _one(value: Component, how: Loading, compute: str) -> Component:
+def _one(value: Component, packing: Packing) -> Component:
     if isinstance(value, (Head, MaskedHead)):
         return value
     if not isinstance(value, Linear):
-        return _inside(value, how, compute)
-    if value.name in KEPT:
-        return value
-    return QuantizedLinear(value.name, value.inputs, value.outputs, value.bias, value.split, value.dtype, how.scheme, compute, how.kernel)
+        return _inside(value, packing)
+    return value if value.name in KEPT or value.name in packing.skipped else packing.packed(value)

@@ -33,7 +33,7 @@ Device = Literal["cpu", "nvme"]
 Engine = Literal["ddp", "deepspeed", "fsdp1", "fsdp2", "megatron"]
 Attention = Literal["eager", "sdpa", "flash_attention_2"]
 Recompute = Literal["none", "selective", "full"]
-Loss = Literal["cross_entropy", "chunked", "fused_linear", "in_place"]
+Loss = Literal["cross_entropy", "chunked", "chunked_output", "fused_linear", "in_place"]
 
 
 class Spec(BaseModel):
@@ -115,6 +115,14 @@ class ShardingSpec(Spec):
     moe_token_dispatcher_type: Literal["alltoall", "allgather"] = Field("alltoall", description="megatron: how tokens get to their experts")
     moe_router_dtype: Literal["fp32", "fp64"] | None = Field(None, description="megatron: dtype of the router's logits; by default the model's")
     bucket_cap_mb: Annotated[float, Field(gt=0)] = Field(25, description="ddp: size of a bucket in MiB")
+
+
+class LengthsSpec(Spec):
+    """How long sequences are, where they vary and a micro-batch is padded to its own longest; those longer than seq_len are left out."""
+
+    min: Count = Field(1, description="tokens of the shortest")
+    mean: Annotated[float, Field(gt=0)] | None = Field(None, description="of all sequences, with std: a log-normal spread; by default an even one up to seq_len")
+    std: Annotated[float, Field(gt=0)] | None = Field(None, description="standard deviation of all sequences")
 
 
 class PromptSpec(Spec):
@@ -257,6 +265,7 @@ class Run(Spec):
     liger: bool = Field(False, description="Liger's kernels for norms, rotary positions and gates, and its fused loss unless another is named")
     micro_batch: Count = Field(1, description="sequences per GPU and forward pass")
     seq_len: Count | None = Field(None, description="tokens per sequence; by default the model's own length, at most 4096")
+    lengths: LengthsSpec | None = Field(None, description="lengths that vary from step to step: the caching allocator keeps segments of many sizes")
     new_tokens: Annotated[int, Field(ge=0, le=MAX_COUNT, strict=True)] = Field(
         0, description="inference with transformers: tokens generated after a prompt of seq_len"
     )
@@ -285,6 +294,10 @@ class Run(Spec):
     hidden_dropout: Annotated[float, Field(ge=0, lt=1)] | None = Field(None, description="megatron: dropout on what branches add; by default the model's")
     attention_dropout: Annotated[float, Field(ge=0, lt=1)] | None = Field(None, description="megatron: dropout on attention; by default the model's")
     loss: Loss = Field("cross_entropy", description="how the loss is computed")
+    holds_logits: bool = Field(False, description="the loop's own variable holds the logits through backward: outputs = model(…); outputs.loss.backward()")
+    upcast_logits: bool = Field(
+        True, description="cross_entropy, chunked_output: the loss is taken of logits in fp32; false: of logits as they are, unless under autocast"
+    )
     sharding: ShardingSpec = Field(ShardingSpec.model_construct(), description="how the job is spread over cards")
     checkpoint_save: Literal["full"] | None = Field(
         None, description="show the instant of a checkpoint, too: full, one state dict of the whole model on the card"
@@ -297,6 +310,13 @@ class Run(Spec):
     bnb_4bit_quant_storage: Dtype = Field(
         "uint8", description="nf4: dtype that packed values are filed under; fsdp1 spreads those that have the dtype of the other weights"
     )
+    bnb_4bit_compute_dtype: Dtype | None = Field(
+        None, description="nf4, fp4: dtype of products with packed weights, where they were packed from another: they are brought back in that, then cast"
+    )
+    llm_int8_skip_modules: tuple[str, ...] | None = Field(
+        None, description="names of linear layers that stay as they are on a quantised base; by default the output head, lm_head"
+    )
+    bnb_keeps_inputs: bool = Field(False, description="nf4, fp4: layers keep their input for backward, as in bitsandbytes before 0.43.2")
     kbit_upcast: bool = Field(
         True, description="of a quantised base, what stays as it is (tables, norms, head) is cast to fp32, as prepare_model_for_kbit_training does"
     )

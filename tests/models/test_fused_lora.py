@@ -30,3 +30,10 @@ def test_an_adapter_stands_around_each_fused_product() -> None:
 @pytest.mark.parametrize("targets", [("q_proj",), ("q_proj", "v_proj"), ("linear_qkv",)])
 def test_layers_that_stand_in_one_product_share_its_adapter(targets: tuple[str, ...]) -> None:
     assert trained("qwen2.5-7b", targets) == trained("qwen2.5-7b", ("linear_qkv",))
+
+
+def test_each_routed_expert_has_adapters_of_its_own() -> None:
+    """Qwen3 30B A3B: 48 layers of 128 experts, hidden 2048, intermediate 768 of each."""
+    first, second = 2048 + 2 * 768, 768 + 2048
+    assert trained("qwen3-30b-a3b", ("linear_fc1",)) == 48 * 128 * R * first
+    assert trained("qwen3-30b-a3b", ("linear_fc2",)) == 48 * 128 * R * second

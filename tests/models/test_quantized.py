@@ -44,3 +44,19 @@ def test_an_unknown_name_lists_the_near_ones() -> None:
     """nf4 among them."""
     with pytest.raises(UnknownNameError, match="nf4"):
         quantise(read_model("llama-7b"), "nf-4", compute="bfloat16")
+
+
+def test_a_head_that_is_not_skipped_is_packed_unless_it_is_tied() -> None:
+    """LitGPT packs every linear layer; a table is not packed."""
+    for name, packs in (("llama-3.1-8b", True), ("llama-3.2-1b", False)):
+        head = next(b for b in quantise(read_model(name), "nf4", compute="bfloat16", skipped=()).blocks if b.role == "head")
+        assert bool(dict(quantised(head.module))) is packs
+
+
+def test_skipped_layers_stay_as_they_are() -> None:
+    """By their names; one that no layer has is an error."""
+    model = quantise(read_model("llama-3.1-8b"), "nf4", compute="bfloat16", skipped=("down_proj", "lm_head"))
+    layer = next(b for b in model.blocks if b.role == "layer")
+    assert {m.name for _, m in linears(layer.module) if type(m) is Linear} == {"down_proj"}
+    with pytest.raises(UnknownNameError, match="down_proj"):
+        quantise(read_model("llama-3.1-8b"), "nf4", compute="bfloat16", skipped=("down_prj",))

@@ -11,7 +11,7 @@ from memcalc.code.megatron.checkpoint import WithoutOutput, checkpoint
 from memcalc.code.megatron.mlp import FUSED_GATES
 from memcalc.code.megatron.options import options
 from memcalc.code.megatron.router import route
-from memcalc.components.moe import Experts, MoE
+from memcalc.components.moe import Experts, GroupedAdapter, MoE
 from memcalc.specs.model import Axis, shard
 from memcalc.tape import functional as F
 from memcalc.tape.functional.activations import apply_activation
@@ -70,7 +70,8 @@ def grouped_mlp(ctx: Context, m: Experts, x: Tensor, scores: Tensor) -> Tensor:
     params = [ctx.parameter(weight) for weight in m.own_weights()]
     up, down = ([p for p, w in zip(params, m.own_weights(), strict=True) if ("down" in w.name or w.name.endswith("w2")) == last] for last in (False, True))
     half = shard(m.intermediate, ctx.settings.etp)
-    both = grouped(ctx, x, up, Axis(f"2 * {half.name}", 2 * half.size) if m.gated else half, "gate and up of rows" if m.gated else "up of rows")
+    wide = Axis(f"2 * {half.name}", 2 * half.size) if m.gated else half
+    both = adapted(ctx, m, grouped(ctx, x, up, wide, "gate and up of rows" if m.gated else "up of rows"), x, up=True)
     del x
 
     def activate(both: Tensor, scores: Tensor) -> Tensor:
@@ -82,10 +83,22 @@ def grouped_mlp(ctx: Context, m: Experts, x: Tensor, scores: Tensor) -> Tensor:
         kept = WithoutOutput(ctx)
         (hidden,) = kept.run(activate, both, scores)
         del both
-        return kept.drop(grouped(ctx, hidden, down, m.hidden, "down of rows"))
+        return kept.drop(adapted(ctx, m, grouped(ctx, hidden, down, m.hidden, "down of rows"), hidden, up=False))
     hidden = activate(both, scores)
     del both, scores
-    return grouped(ctx, hidden, down, m.hidden, "down of rows")
+    return adapted(ctx, m, grouped(ctx, hidden, down, m.hidden, "down of rows"), hidden, up=False)
+
+
+def adapted(ctx: Context, m: Experts, result: Tensor, x: Tensor, *, up: bool) -> Tensor:
+    """The result of a grouped product with that of the adapters beside it (LoraParallelLinear.forward)."""
+    adapter = next((a for a in m.adapters if isinstance(a, GroupedAdapter) and (a.cut == "expert_column") == up), None)
+    if adapter is None:
+        return result
+    with ctx.inside(adapter.module_name):
+        a, b = (ctx.parameter(weight) for weight in adapter.own_weights())
+        low = grouped(ctx, x, [a], adapter.r, "low-rank")
+        update = F.scale(grouped(ctx, low, [b], result.shape[-1], "product of factors"), "update")
+        return F.add(result, update, "rows with update")
 
 
 def weighted_gate(both: Tensor, scores: Tensor, half: Axis, activation: str) -> Tensor:
@@ -105,13 +118,13 @@ def weighted_gate(both: Tensor, scores: Tensor, half: Axis, activation: str) -> 
 
 
 def grouped(ctx: Context, x: Tensor, params: list[Tensor], out: Axis, name: str) -> Tensor:
-    """A product for each expert over its rows (TEGroupedLinear). Saves the rows."""
-    tape, fused = ctx.tape, options(ctx).fused_wgrad
+    """A product for each expert over its rows (TEGroupedLinear). Saves the rows where a weight takes a gradient."""
+    tape, fused, shape, dtype = ctx.tape, options(ctx).fused_wgrad, x.shape, x.dtype
     y = tape.new((*x.shape[:-1], out), x.dtype, name)
 
-    def backward(wants: tuple[bool, ...], g: Tensor, x: Tensor, *weights: Tensor) -> tuple[Tensor | None, ...]:
-        of_x = like(x, f"gradient of input of {name}") if wants[0] else None
+    def backward(wants: tuple[bool, ...], g: Tensor, *kept: Tensor) -> tuple[Tensor | None, ...]:
+        of_x = tape.new(shape, dtype, f"gradient of input of {name}") if wants[0] else None
         return (of_x, *parallel.gradients(params, wants[1:], fused=fused))
 
-    tape.record(y, (x, *params), (x, *params), backward)
+    tape.record(y, (x, *params), parallel.saved(x, params), backward)
     return y

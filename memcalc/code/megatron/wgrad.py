@@ -11,6 +11,7 @@ from typing import Any
 
 from memcalc.components import MLP, Attention, GatedMLP, Head, Linear
 from memcalc.components.lora import LoraLinear
+from memcalc.components.moe import GroupedAdapter
 from memcalc.specs.model import Component, Degrees
 
 Shape = tuple[Any, Any]
@@ -20,6 +21,8 @@ def adapter_shapes(module: Component, degrees: Degrees) -> Iterator[Shape]:
     """(rows, columns) of each factor of the adapters below a component, beside which all is frozen."""
     if isinstance(module, LoraLinear):
         yield from (_matrix(factor, degrees) for factor in (module.lora_A, module.lora_B))
+    if isinstance(module, GroupedAdapter):
+        yield from ((rows.size, columns.size) for _, rows, columns in (weight.local(degrees) for weight in module.own_weights()))
     for _, child in module.children():
         yield from adapter_shapes(child, degrees)
 

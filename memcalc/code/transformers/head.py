@@ -29,7 +29,7 @@ def head(ctx: Context, m: Head, x: Tensor) -> Tensor:
         return LOSSES[ctx.settings.loss](ctx, m, x)
     logits = logits_of(ctx, m, x)
     ctx.shared["logits"] = logits
-    wide = F.cast(logits, "float32", "logits in fp32")
+    wide = F.cast(logits, "float32", "logits in fp32") if ctx.settings.upcast_logits else logits
     # Of one sequence, the shifted labels are a contiguous view of the padded ones; of several, a copy.
     several = ctx.batch.size > 1
     padded = ctx.tape.new((Axis("batch", ctx.batch.size * several), Axis("seq_len + 1", ctx.seq.size + 1)), "int64", "padded labels")

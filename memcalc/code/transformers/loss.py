@@ -1,10 +1,11 @@
-"""Other losses than torch's: in chunks, each run again in backward (TRL), with gradients made in forward (Liger), or made of the logits in place."""
+"""Other losses than torch's: in chunks, each run again in backward (TRL), in pieces of the sequence (torchtune), with gradients made in forward (Liger), or made of the logits in place."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from memcalc.code.context import Context
+from memcalc.code.transformers.head import logits_of
 from memcalc.components import Head, Linear
 from memcalc.components.lora import SavedLinear
 from memcalc.errors import InputError
@@ -12,11 +13,15 @@ from memcalc.formulas.loss import liger_chunk
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
 from memcalc.tape.functional.matmul import under_autocast
+from memcalc.tape.functional.scan import split_into
 from memcalc.tape.tape import Leaf
 from memcalc.tape.tensor import Shape, Tensor
 
 CHUNK = 256
 """Tokens whose logits TRL makes at once (sft_trainer.py, ``_CHUNKED_LM_HEAD_CHUNK_SIZE``)."""
+
+NUM_PIECES = 8
+"""Pieces of the sequence that torchtune takes the head's output in (``num_output_chunks`` of CEWithChunkedOutputLoss)."""
 
 
 def weight_of(ctx: Context, m: Head) -> Tensor:
@@ -123,6 +128,32 @@ def _exceeds(num: Any, limit: int) -> bool:
     raise InputError(f"an array of batches must not cross {limit} tokens", where="seq_len")
 
 
+# ---------------------------------------------------------------------- torchtune
+def chunked_output(ctx: Context, m: Head, x: Tensor) -> Tensor:
+    """x (batch, seq, hidden) → loss, through the head in pieces of the sequence (torchtune/modules/transformer.py, ``chunked_output``,
+    torchtune/modules/loss/ce_chunked_output_loss.py, ``CEWithChunkedOutputLoss``; LitGPT's ``lm_head_chunk_size`` and ``chunked_cross_entropy``).
+
+    The logits of all pieces are there together, in the model's dtype; what is fp32 of them, and their gradients, is there piece by piece, but
+    each piece's log-softmax, which waits for backward.
+    """
+    rows = Axis(f"seq_len / {NUM_PIECES}", -(-ctx.seq.size // NUM_PIECES))
+    pieces = split_into(x, [(ctx.batch, rows, x.shape[-1])] * NUM_PIECES)
+    del x
+    logits = [logits_of(ctx, m, piece) for piece in pieces]
+    del pieces
+    loss: Tensor | None = None
+    for i in range(NUM_PIECES):
+        one = _loss_of(ctx, logits[i], ctx.tape.new((ctx.batch, rows), "int64", "labels of a piece"))
+        loss = one if loss is None else F.add(loss, one, "loss so far")
+    assert loss is not None
+    return loss
+
+
+def _loss_of(ctx: Context, logits: Tensor, labels: Tensor) -> Tensor:
+    wide = F.cast(logits, "float32", "logits in fp32") if ctx.settings.upcast_logits else logits
+    return F.nll_loss(F.log_softmax(wide), labels)
+
+
 # ---------------------------------------------------------------------- Liger
 def fused_linear(ctx: Context, m: Head, x: Tensor) -> Tensor:
     """x (batch, seq, hidden) → loss (liger_kernel/ops/fused_linear_cross_entropy.py, 0.8.5).
@@ -202,5 +233,5 @@ def in_place(ctx: Context, m: Head, x: Tensor) -> Tensor:
     return loss
 
 
-LOSSES = {"chunked": chunked, "fused_linear": fused_linear, "in_place": in_place}
+LOSSES = {"chunked": chunked, "chunked_output": chunked_output, "fused_linear": fused_linear, "in_place": in_place}
 """By the name of the run key."""

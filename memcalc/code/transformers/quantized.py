@@ -15,8 +15,8 @@ BLOCKS = 64
 def quantized_linear(ctx: Context, m: QuantizedLinear, x: Tensor) -> Tensor:
     """x (…, in) → (…, out) in the dtype of x (bitsandbytes/nn/modules.py, Linear4bit.forward, Linear8bitLt.forward).
 
-    A frozen weight needs no input for backward, and 4-bit products save none; it is brought back whole, for a moment, in forward and again
-    in backward. bitsandbytes' 8-bit product keeps its input all the same (autograd/_functions.py, MatMul8bitLt, ``ctx.tensors``).
+    A frozen weight needs no input for backward, and 4-bit products save none (before 0.43.2 they did); it is brought back whole, for a moment, in
+    forward and again in backward. bitsandbytes' 8-bit product keeps its input all the same (autograd/_functions.py, MatMul8bitLt, ``ctx.tensors``).
     """
     own = x.dtype
     if m.kernel == "8-bit":
@@ -27,22 +27,28 @@ def quantized_linear(ctx: Context, m: QuantizedLinear, x: Tensor) -> Tensor:
 
 def dequantised_product(m: QuantizedLinear, x: Tensor) -> Tensor:
     """The product with the weight in compute dtype, which exists in forward and in backward, for a moment each (MatMul4Bit)."""
-    tape, shape = x.tape, (m.outputs, m.inputs)
-    whole = tape.new(shape, m.compute, "dequantised weight")
+    tape = x.tape
+    whole = _brought_back(m, x)
     y = tape.new((*x.shape[:-1], m.outputs), x.dtype, "product" if x.dtype != m.compute else "output")
     del whole
     kind = (x.shape, x.dtype)
 
-    def backward(wants: tuple[bool, ...], g: Tensor) -> tuple[Tensor]:
+    def backward(wants: tuple[bool, ...], g: Tensor, *kept: Tensor) -> tuple[Tensor]:
         maxima = tape.new((Axis("blocks", m.outputs.size * m.inputs.size // BLOCKS),), "float32", "dequantised maxima") if m.scheme.double_quant else None
-        whole = tape.new(shape, m.compute, "dequantised weight")
+        whole = _brought_back(m, g)
         del maxima
         of_x = tape.new(*kind, "gradient of input")
         del whole
         return (of_x,)
 
-    tape.record(y, (x,), (), backward)
+    tape.record(y, (x,), (x,) if m.keeps_input else (), backward)
     return y
+
+
+def _brought_back(m: QuantizedLinear, x: Tensor) -> Tensor:
+    """The weight in the dtype that it was packed from (``quant_state.dtype``), cast to that of the product where they differ."""
+    whole = x.tape.new((m.outputs, m.inputs), m.held or m.compute, "dequantised weight")
+    return F.cast(whole, m.compute, "dequantised weight in compute dtype")
 
 
 def int8_product(m: QuantizedLinear, x: Tensor) -> Tensor:

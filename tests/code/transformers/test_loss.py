@@ -102,3 +102,32 @@ def test_logits_and_their_shifted_copy_are_all_that_is_held_in_fp32() -> None:
     assert peak == logits + shifted + row * (8 + 4 + 4) + 4
     assert kept == logits + shifted + row * (8 + 4) + 4  # the caller's logits go when forward is over
     assert backward <= peak + logits
+
+
+def test_pieces_of_the_output_are_fp32_one_at_a_time() -> None:
+    """torchtune: logits of all pieces in bf16, log-softmaxes of all in fp32, and one piece's cast; in backward two gradients of one piece."""
+    batch, seq, vocab = 2, 1024, 2000
+    logits = batch * seq * vocab
+    peak, kept, backward, rest = head_alone("chunked_output", (batch, seq, 96, vocab))
+    assert peak == pytest.approx((2 + 4 + 4 / 8) * logits, rel=0.02)
+    assert kept == pytest.approx(4 * logits, rel=0.02)
+    assert backward == pytest.approx((4 + 2 * 4 / 8) * logits, rel=0.1)
+    assert rest < 0.2 * logits
+
+
+@pytest.mark.parametrize(
+    ("keys", "instant", "times"),
+    [
+        ({"upcast_logits": False}, "backward_peak", -6),
+        ({"upcast_logits": False, "autocast": "bfloat16"}, "backward_peak", 0),
+        ({"holds_logits": True}, "backward_peak", 2),
+        ({"holds_logits": True}, "forward_peak", 0),
+        ({"holds_logits": True}, "optimizer_step", 0),
+    ],
+)
+def test_what_a_loop_makes_of_the_logits(keys: dict[str, Any], instant: str, times: int) -> None:
+    """Without the cast three tensors of the vocabulary are half as large, under autocast they are not; a variable holds one more through backward."""
+    run = {"model": "qwen2.5-0.5b", "seq_len": 4096, "recompute": "full"}
+    plain = {"autocast": keys["autocast"]} if "autocast" in keys else {}
+    before, after = (estimate(Run.model_validate({**run, **more})).instant(instant).allocated_bytes for more in (plain, keys))
+    assert after - before == pytest.approx(times * 4096 * 151936, rel=0.01)

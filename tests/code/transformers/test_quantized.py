@@ -14,12 +14,13 @@ from memcalc.tape.tape import Tape
 TOKENS, IN, OUT = 64, 128, 256
 
 
-def spans(*, kernel: Any = "4-bit", dtype: str = "bfloat16") -> tuple[Span, Span]:
+def spans(*, kernel: Any = "4-bit", dtype: str = "bfloat16", held: str | None = None, keeps_input: bool = False) -> tuple[Span, Span]:
     """Forward and backward of one layer, whose input and output are held outside."""
     ctx = Context(Tape(), Settings("transformers", "sdpa", 1, TOKENS, dtype))
     x = ctx.tape.input((ctx.batch, ctx.seq, Axis("in", IN)), dtype, "x", requires_grad=True)
     begin = len(ctx.tape.events)
-    y = ctx.run(QuantizedLinear("q_proj", Axis("in", IN), Axis("out", OUT), scheme=Scheme("nf4", 4), kernel=kernel), x)
+    layer = QuantizedLinear("q_proj", Axis("in", IN), Axis("out", OUT), scheme=Scheme("nf4", 4), kernel=kernel, held=held, keeps_input=keeps_input)
+    y = ctx.run(layer, x)
     forward = sum_up(ctx.tape.events[begin:])
     begin = len(ctx.tape.events)
     assert y.node is not None
@@ -44,3 +45,15 @@ def test_the_8_bit_product_keeps_its_input() -> None:
     forward, _ = spans(kernel="8-bit")
     assert forward.net == 2 * TOKENS * OUT
     assert forward.peak == max(3 * TOKENS * IN, TOKENS * IN + 2 * TOKENS * OUT) + 4 * TOKENS
+
+
+def test_a_weight_packed_from_another_dtype_exists_twice_for_a_moment() -> None:
+    """Brought back in fp16, cast to bf16: bitsandbytes' ``dequantize_4bit(B, state).to(A.dtype)``."""
+    forward, _ = spans(held="float16")
+    assert forward.peak == 2 * 2 * IN * OUT
+    assert forward.net == 2 * TOKENS * OUT
+
+
+def test_older_4_bit_products_keep_their_input() -> None:
+    """bitsandbytes before 0.43.2: a second reference, which outlives the caller's cast."""
+    assert spans(dtype="float32", keeps_input=True)[0].net == 4 * TOKENS * OUT + 2 * TOKENS * IN

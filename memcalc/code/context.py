@@ -84,10 +84,12 @@ class Settings:
         dtype: of the weights.
         autocast: compute dtype of ``torch.autocast``, or None.
         training: forward to a loss, for a backward; otherwise inference with a cache.
-        evaluating: to a loss, and no backward follows: nothing is recorded, and there is no dropout.
         virtual: tokens among those of `seq` that are not the batch's (prompt tuning).
+        offloads: what is saved for backward waits on the host.
         leaf_inputs: what the token table gives is made a leaf of the graph, though it takes no gradient, before anything is joined to it.
         prefix: keys that every layer has before those of `seq` (prefix tuning).
+        layer_checkpoints: torchtitan's layers run again, all of them or but for the outputs of some operators.
+        evaluating: to a loss, and no backward follows: nothing is recorded, and there is no dropout.
         loss: cross_entropy, chunked, chunked_output, fused_linear or in_place.
         upcast_logits: the loss is taken of logits in fp32.
         holds_logits: the caller of the model holds its logits until backward is over.
@@ -110,10 +112,10 @@ class Settings:
         liger: norms, rotary positions and gates are Liger's kernels.
         padded: the batch has a mask of its own, so that none can be left out.
         tied: the path of the head's weight, and that of the table that it is, under which its gradient is filed; None: it is its own.
-        keeping: how the cache holds keys and values.
         objective: what the head gives in the place of a loss on labels, by its name in `memcalc.code.transformers.objectives`; empty: the loss.
         answer: tokens at the end of each sequence that the objective is about; None: all but the first.
         entropy: how entropies of those tokens are found beside it: none, chunked (some at a time, without a graph), whole (of all logits, with one).
+        keeping: how the cache holds keys and values.
         casts_weights: every weight is computed with in `dtype`, whatever it is held in (FSDP's mixed-precision policies).
     """
 
@@ -147,12 +149,14 @@ class Settings:
     cached: bool = True
     tied: tuple[str, str] | None = None
     casts_weights: bool = False
-    virtual: int = 0
-    leaf_inputs: bool = False
-    prefix: int = 0
     liger: bool = False
     padded: bool = False
     evaluating: bool = False
+    layer_checkpoints: Literal["none", "selective", "full"] = "none"
+    virtual: int = 0
+    leaf_inputs: bool = False
+    offloads: bool = False
+    prefix: int = 0
     keeping: Keeping = Keeping()
     objective: str = ""
     answer: Any = None
@@ -198,6 +202,8 @@ class Context:
         asides: what the model computes, holds until its output is dropped, and uses for nothing.
         holds_output: the model's own forward holds the output of the block that runs, an embedding, until the last layer is through.
         lingering: what the model has variables for until the step is over, where the layer that made it is checkpointed.
+        waiting: where gradients wait for the backward pass of all blocks.
+        selection: what the layer that runs keeps under a checkpoint (`memcalc.code.torchtitan.selection`).
         differentiable: names of shared tensors that gradients flow through, whether or not what runs is recorded.
     """
 
@@ -207,11 +213,12 @@ class Context:
         self.shared = Shared()
         self.probabilities: list[Tensor] | None = None
         self.beside: list[Tensor] = []
-        waiting: where gradients wait for the backward pass of all blocks.
         self.asides: list[Node] = []
         self.holds_output = True
         self.lingering: dict[str, tuple[Tensor, ...]] = {}
+        self.waiting: list[Leaf] = []
         self.differentiable: set[str] = set()
+        self.selection: Any = None
         self._modules: list[str] = []
         self._cache: list[Tensor] = []
 
@@ -220,7 +227,6 @@ class Context:
         """Run a child on x, under its name."""
         program = program_for(self.settings.code, type(component))
         with self.inside(component.module_name or name):
-        self.waiting: list[Leaf] = []
             return program(self, component, x) if self.settings.marks != "modules" else self._marked(program, component, [x])
 
     def _marked(self, program: Program, component: Component, inputs: list[Tensor]) -> Tensor:
@@ -309,6 +315,10 @@ class Context:
             if x.storage is not None:
                 x.storage.record.path = "/".join(("kv_cache", *self._modules, name))
 
+    def set_aside(self, tensors: tuple[Tensor, ...]) -> None:
+        """What the model's output refers to, and nothing uses."""
+        self.asides.append(Node([], tensors, nothing, 0))
+
     # ------------------------------------------------------------------ weights
     @property
     def has_tp(self) -> bool:
@@ -329,10 +339,6 @@ class Context:
     def parameter_at(self, path: str, weight: Weight, *, has_gradient: bool = False) -> Tensor:
         """A weight that another component holds, by its path."""
         takes = self.settings.trainable
-    def set_aside(self, tensors: tuple[Tensor, ...]) -> None:
-        """What the model's output refers to, and nothing uses."""
-        self.asides.append(Node([], tensors, nothing, 0))
-
         trainable = self.settings.records and not weight.frozen and (takes is None or takes(path))
         dtype = self.computes_in(weight.dtype)
         return self.tape.parameter(path, weight.local(self.settings.degrees), dtype, trainable=trainable, has_gradient=has_gradient)

@@ -13,13 +13,13 @@ from memcalc.engine.flow import Flow
 from memcalc.formulas import experts
 from memcalc.specs.job import Job
 from memcalc.specs.model import Block, Component, Degrees, ModelSpec
-
 from memcalc.specs.run import Run
+
 
 def degrees_of(job: Job) -> Degrees:
     """How this job's code cuts weights."""
     mesh = job.mesh
-    vocab = mesh.tp if job.run.code == "megatron" else 1
+    vocab = mesh.tp if job.run.code in ("megatron", "torchtitan") else 1
     return Degrees(column=mesh.tp, row=mesh.tp, vocab=vocab, expert=mesh.ep, expert_column=mesh.etp, expert_row=mesh.etp)
 
 
@@ -28,8 +28,8 @@ def settings_of(job: Job) -> Settings:
     run, mesh = job.run, job.mesh
     capacity, padded = run.sharding.capacity_factor, run.sharding.moe_pad_expert_input_to_capacity
     limit = None if capacity is None else experts.share(capacity)
-    return Settings(
     virtual, prefix = virtual_tokens(run)
+    return Settings(
         code=run.code,
         attention=run.attention if run.code != "transformers" or run.attention in job.model.attentions else "eager",
         batch=job.micro_batch,
@@ -38,6 +38,7 @@ def settings_of(job: Job) -> Settings:
         autocast=run.autocast,
         training=run.task == "train",
         cached=not is_encoder(job.model),
+        layer_checkpoints=run.recompute if run.code == "torchtitan" else "none",
         loss=run.loss,
         holds_logits=run.holds_logits,
         upcast_logits=run.upcast_logits or run.autocast is not None,
@@ -50,19 +51,18 @@ def settings_of(job: Job) -> Settings:
         windows=windows_of(job.model),
         two_sided_windows=tuple(w for w in windows_of(job.model, causal=False) if w is not None),
         trainable=trainable_of(job),
-        virtual=virtual,
-        leaf_inputs=virtual > 0 and run.recompute == "full",
-        prefix=prefix,
         liger=run.liger,
         padded=run.attention_mask,
         keeping=keeping_of(run, job.seq_len),
+        virtual=virtual,
+        leaf_inputs=virtual > 0 and run.recompute == "full",
+        prefix=prefix,
+        offloads=run.offload.activations is not None,
         sent=experts.sent_share(limit, padded=padded),
         received=experts.received_share(job.expert_share, limit, padded=padded),
     )
 
 
-def trainable_of(job: Job) -> Callable[[str], bool] | None:
-    """Which weights take a gradient, by path: with adapters only they do. None: all."""
 def virtual_tokens(run: Run) -> tuple[int, int]:
     """Virtual tokens that make sequences longer, and those that only keys and values have."""
     if run.prompt is None:
@@ -71,12 +71,14 @@ def virtual_tokens(run: Run) -> tuple[int, int]:
     return (0, num) if run.prompt.type == "prefix_tuning" else (num, 0)
 
 
-    if job.run.lora is None and job.run.trainable_layers is not None:
-        from memcalc.models.freeze import is_trained
+def trainable_of(job: Job) -> Callable[[str], bool] | None:
+    """Which weights take a gradient, by path: with adapters only they do. None: all."""
     if job.run.prompt is not None:
         from memcalc.models.prompt import is_prompt
 
         return is_prompt
+    if job.run.lora is None and job.run.trainable_layers is not None:
+        from memcalc.models.freeze import is_trained
 
         return is_trained
     if job.run.lora is None:

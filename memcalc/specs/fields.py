@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 from pydantic.fields import FieldInfo
 
-from memcalc.specs.run import IS_DTYPE, Run, Spec
+from memcalc.specs.run import Run
+from memcalc.specs.spec import IS_DTYPE, Spec
 
 Kind = Literal["int", "float", "bool", "choice", "dtype", "text", "list", "names", "map", "any"]
 Path = tuple[str, ...]

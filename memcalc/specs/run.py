@@ -7,48 +7,16 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import Field
 
-from memcalc.units import dtype_name
-
-MAX_COUNT = 2**40
-"""No size that a run asks for is larger: beyond it products of sizes leave 64-bit integers."""
-
-MAX_CARDS = 2**20
-"""No job has more; the largest that are known of have a fifth of it."""
-
-
-def _dtype(value: Any) -> Any:
-    return dtype_name(value) if isinstance(value, str) else value
-
-
-Count = Annotated[int, Field(ge=1, le=MAX_COUNT, strict=True)]
-Cards = Annotated[int, Field(ge=1, le=MAX_CARDS, strict=True)]
-IS_DTYPE = BeforeValidator(_dtype)
-Dtype = Annotated[str, IS_DTYPE]
-PATH: dict[str, Any] = {"path": True}
-"""Marks a key whose text may be a path: in a run file, one that is not found from the working directory is looked for beside the file."""
+from memcalc.specs.serving import GenerationSpec, ServingSpec
+from memcalc.specs.spec import MAX_COUNT, PATH, Cards, Count, Dtype, Share, Spec
 
 Device = Literal["cpu", "nvme"]
 Engine = Literal["ddp", "deepspeed", "fsdp1", "fsdp2", "megatron"]
 Attention = Literal["eager", "sdpa", "flash_attention_2"]
 Recompute = Literal["none", "selective", "full"]
 Loss = Literal["cross_entropy", "chunked", "chunked_output", "fused_linear", "in_place"]
-
-
-class Spec(BaseModel):
-    """Base of everything that a user writes: immutable, and unknown keys are errors.
-
-    pydantic builds its validator when the first value is validated, not at import: `memcalc.specs.read`, which checks every key
-    itself, does without it, and that is an eighth of the time of a cold `memcalc estimate`.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=(), defer_build=True)
-
-    def as_dict(self) -> dict[str, Any]:
-        """What is set or has a default, nested, without nulls: `model_dump(exclude_none=True)` for keys that hold plain values."""
-        values = {name: getattr(self, name) for name in type(self).model_fields}
-        return {name: value.as_dict() if isinstance(value, Spec) else value for name, value in values.items() if value is not None}
 
 
 class ShardingSpec(Spec):
@@ -173,46 +141,6 @@ class HardwareSpec(Spec):
     gpu: str | None = Field(None, description="a card of `memcalc gpus`")
     gpus: Cards | None = Field(None, description="how many in all")
     gpus_per_node: Cards = Field(8, description="how many share one host's memory")
-
-
-class GenerationSpec(Spec):
-    """How transformers' ``generate`` keeps what it has seen, and guesses ahead (its names)."""
-
-    cache_implementation: Literal["dynamic", "offloaded", "static", "offloaded_static", "quantized"] = Field(
-        "dynamic", description="transformers: what keeps keys and values"
-    )
-    max_cache_len: Count | None = Field(None, description="static caches: tokens that they have room for, at least")
-    cache_backend: Literal["quanto", "hqq", "fp8"] = Field("quanto", description="quantized caches: what packs them")
-    cache_nbits: Annotated[int, Field(ge=1, le=8, strict=True)] = Field(4, description="quantized caches: bits of a value; quanto has 2 and 4")
-    q_group_size: Count = Field(64, description="quantized caches: values that share a scale")
-    residual_length: Count = Field(128, description="quantized caches: new tokens that wait as they are until all is packed again")
-    assistant_model: str | None = Field(None, description="a smaller model that guesses tokens ahead (assisted decoding)", json_schema_extra=PATH)
-    num_assistant_tokens: Count = Field(20, description="tokens that it guesses at once")
-
-
-Share = Annotated[float, Field(gt=0, le=1)]
-
-
-class ServingSpec(Spec):
-    """What a serving engine is told, under the engine's own names; keys that several engines have go by vLLM's."""
-
-    gpu_memory_utilization: Share | None = Field(None, description="vllm: share of the card for all that the engine has there")
-    mem_fraction_static: Share | None = Field(None, description="sglang: share of the card for weights and cache")
-    free_gpu_memory_fraction: Share | None = Field(None, description="trtllm: share for the cache of what is free once the engine is there")
-    max_model_len: Count | None = Field(None, description="the longest sequence, prompt and answer; by default the model's own length")
-    max_num_batched_tokens: Count | None = Field(None, description="tokens of one step (sglang: chunked_prefill_size; trtllm: max_num_tokens)")
-    max_num_seqs: Count | None = Field(None, description="sequences of one step")
-    kv_cache_dtype: str = Field("auto", description="how the cache is stored: auto (the weights' dtype), fp8, int8, int4, nvfp4, q8_0, …")
-    kv_cache_memory_bytes: Count | None = Field(None, description="vllm: size of the cache, in the place of what is left of the share")
-    block_size: Count | None = Field(None, description="tokens of a block of the cache")
-    num_gpu_blocks_override: Count | None = Field(None, description="vllm: blocks of the cache, in the place of those that fit")
-    max_total_tokens: Count | None = Field(None, description="sglang: tokens of the cache, at most")
-    enforce_eager: bool = Field(False, description="no CUDA graphs")
-    enable_expert_parallel: bool = Field(False, description="vllm: whole experts on each rank, not a slice of every one")
-    cpu_offload_gb: Annotated[float, Field(ge=0)] = Field(0.0, description="vllm: GiB of each rank's weights that stay on the host")
-    enable_lora: bool = Field(False, description="vllm: room for adapters on every linear layer")
-    max_loras: Count = Field(1, description="vllm: adapters in one step")
-    max_lora_rank: Count = Field(16, description="vllm: the highest rank of an adapter")
 
 
 class RolloutSpec(Spec):

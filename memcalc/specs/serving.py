@@ -1,0 +1,46 @@
+"""What generates and what serves is told."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from memcalc.specs.spec import PATH, Count, Share, Spec
+
+
+class GenerationSpec(Spec):
+    """How transformers' ``generate`` keeps what it has seen, and guesses ahead (its names)."""
+
+    cache_implementation: Literal["dynamic", "offloaded", "static", "offloaded_static", "quantized"] = Field(
+        "dynamic", description="transformers: what keeps keys and values"
+    )
+    max_cache_len: Count | None = Field(None, description="static caches: tokens that they have room for, at least")
+    cache_backend: Literal["quanto", "hqq", "fp8"] = Field("quanto", description="quantized caches: what packs them")
+    cache_nbits: Annotated[int, Field(ge=1, le=8, strict=True)] = Field(4, description="quantized caches: bits of a value; quanto has 2 and 4")
+    q_group_size: Count = Field(64, description="quantized caches: values that share a scale")
+    residual_length: Count = Field(128, description="quantized caches: new tokens that wait as they are until all is packed again")
+    assistant_model: str | None = Field(None, description="a smaller model that guesses tokens ahead (assisted decoding)", json_schema_extra=PATH)
+    num_assistant_tokens: Count = Field(20, description="tokens that it guesses at once")
+
+
+class ServingSpec(Spec):
+    """What a serving engine is told, under the engine's own names; keys that several engines have go by vLLM's."""
+
+    gpu_memory_utilization: Share | None = Field(None, description="vllm: share of the card for all that the engine has there")
+    mem_fraction_static: Share | None = Field(None, description="sglang: share of the card for weights and cache")
+    free_gpu_memory_fraction: Share | None = Field(None, description="trtllm: share for the cache of what is free once the engine is there")
+    max_model_len: Count | None = Field(None, description="the longest sequence, prompt and answer; by default the model's own length")
+    max_num_batched_tokens: Count | None = Field(None, description="tokens of one step (sglang: chunked_prefill_size; trtllm: max_num_tokens)")
+    max_num_seqs: Count | None = Field(None, description="sequences of one step")
+    kv_cache_dtype: str = Field("auto", description="how the cache is stored: auto (the weights' dtype), fp8, int8, int4, nvfp4, q8_0, …")
+    kv_cache_memory_bytes: Count | None = Field(None, description="vllm: size of the cache, in the place of what is left of the share")
+    block_size: Count | None = Field(None, description="tokens of a block of the cache")
+    num_gpu_blocks_override: Count | None = Field(None, description="vllm: blocks of the cache, in the place of those that fit")
+    max_total_tokens: Count | None = Field(None, description="sglang: tokens of the cache, at most")
+    enforce_eager: bool = Field(False, description="no CUDA graphs")
+    enable_expert_parallel: bool = Field(False, description="vllm: whole experts on each rank, not a slice of every one")
+    cpu_offload_gb: Annotated[float, Field(ge=0)] = Field(0.0, description="vllm: GiB of each rank's weights that stay on the host")
+    enable_lora: bool = Field(False, description="vllm: room for adapters on every linear layer")
+    max_loras: Count = Field(1, description="vllm: adapters in one step")
+    max_lora_rank: Count = Field(16, description="vllm: the highest rank of an adapter")

@@ -88,7 +88,6 @@ class Settings:
         offloads: what is saved for backward waits on the host.
         leaf_inputs: what the token table gives is made a leaf of the graph, though it takes no gradient, before anything is joined to it.
         prefix: keys that every layer has before those of `seq` (prefix tuning).
-        layer_checkpoints: torchtitan's layers run again, all of them or but for the outputs of some operators.
         evaluating: to a loss, and no backward follows: nothing is recorded, and there is no dropout.
         loss: cross_entropy, chunked, chunked_output, fused_linear or in_place.
         upcast_logits: the loss is taken of logits in fp32.
@@ -152,7 +151,6 @@ class Settings:
     liger: bool = False
     padded: bool = False
     evaluating: bool = False
-    layer_checkpoints: Literal["none", "selective", "full"] = "none"
     virtual: int = 0
     leaf_inputs: bool = False
     offloads: bool = False
@@ -169,11 +167,7 @@ class Settings:
 
 
 class Shared(dict[str, Tensor]):
-    """Tensors by name, which remembers what was asked for.
-
-    Attributes:
-        read: the names.
-    """
+    """Tensors by name, and the names that were asked for (`read`)."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ def units_of(run: Run, blocks: tuple[Block, ...]) -> list[Unit]:
 
     Full recomputation takes every layer for itself, or as Megatron-core's ``recompute_method`` says (transformer_block.py,
     _checkpointed_forward): ``uniform`` checkpoints every n layers as one, ``block`` the first n layers of the chunk one by one. A uniform unit ends
-    where another kind of layer begins.
+    where another kind of layer begins. torchtitan's layers are recorded with their checkpoints (`memcalc.code.torchtitan.selection`).
     """
     return list(_units(run, blocks))
 
@@ -37,7 +37,7 @@ def units_of(run: Run, blocks: tuple[Block, ...]) -> list[Unit]:
 def _units(run: Run, blocks: tuple[Block, ...]) -> Iterator[Unit]:
     room, uniform = run.recompute_num_layers or 1, run.recompute_method == "uniform"
     for block in blocks:
-        if run.recompute != "full" or block.role not in ("layer", "tower"):
+        if run.recompute != "full" or run.code == "torchtitan" or block.role not in ("layer", "tower"):
             yield Unit(block, again=False)
         elif run.recompute_method is None:
             yield Unit(block, again=True)

@@ -72,6 +72,11 @@ def resolve(run: Run) -> Job:
     assumptions += check_degrees(run, model, mesh)
     if zero > 0 and mesh.dp * mesh.cp == 1:
         notes.append(f"ZeRO-{zero} over one data-parallel rank shards nothing: give more ranks with --dp or --gpus")
+    if run.code == "torchtitan":
+        from memcalc.engine.torchtitan_run import as_torchtitan, refuse_torchtitan
+
+        refuse_torchtitan(run, model, mesh, engine=engine)
+        run, model = as_torchtitan(run, model, seq_len=seq_len)
     job = Job(
         run=run,
         model=model,
@@ -188,7 +193,7 @@ def engine_of(run: Run, deepspeed: DeepSpeed | None = None) -> tuple[str, int]:
     sharding = run.sharding
     engine = sharding.engine
     if engine is None:
-        engine = "megatron" if run.code == "megatron" else "ddp"
+        engine = {"megatron": "megatron", "torchtitan": "fsdp2"}.get(run.code, "ddp")
     zero = sharding.zero
     if zero is None:
         zero = 3 if engine in ("fsdp1", "fsdp2") else int(engine == "megatron" and bool(sharding.use_distributed_optimizer))

@@ -1,44 +1,11 @@
-"""Recomputing a part of a layer: its inputs are kept, and it runs again in backward (megatron/core/tensor_parallel/random.py)."""
+"""Recomputing a part of a layer, whose outputs go as well (megatron/core/tensor_parallel/random.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
+from memcalc.code.checkpoint import Function, gradients, leaves
 from memcalc.code.context import Context
-from memcalc.tape.tape import Edge, Leaf, Node
+from memcalc.tape.tape import Edge, Node
 from memcalc.tape.tensor import Storage, Tensor
-
-Function = Callable[..., "Tensor | tuple[Tensor, ...]"]
-
-
-def checkpoint(ctx: Context, function: Function, *inputs: Tensor) -> Tensor:
-    """``tensor_parallel.checkpoint``: one output, which stays.
-
-    Args:
-        ctx: of the run.
-        function: what runs twice.
-        inputs: kept for the second time.
-    """
-    tape = ctx.tape
-    if not tape.grad_enabled:
-        return _one(function(*inputs))
-    with tape.no_grad():
-        out = _one(function(*inputs))
-    place = ctx.place()
-
-    def backward(wants: tuple[bool, ...], g: Tensor, *saved: Tensor) -> tuple[Tensor | None, ...]:
-        since = len(tape.nodes)
-        leaves = _leaves(saved, wants)
-        with ctx.at(place), tape.enable_grad():
-            again = _one(function(*leaves))
-        edge: Edge = (again.node, again.index) if again.node is not None else None
-        del again
-        with ctx.at(place):
-            tape.backward(edge, [g], since=since)
-        return _gradients(leaves)
-
-    tape.record(out, inputs, inputs, backward)
-    return out
 
 
 class WithoutOutput:
@@ -61,7 +28,7 @@ class WithoutOutput:
 
         def backward(wants: tuple[bool, ...], *grads_and_saved: Tensor) -> tuple[Tensor | None, ...]:
             assert self.graph is not None
-            nodes, leaves, outs = self.graph
+            nodes, cut, outs = self.graph
             self.graph = None
             since = len(tape.nodes)
             tape.nodes.extend(nodes)
@@ -71,7 +38,7 @@ class WithoutOutput:
                 for edge, g in zip(edges[1:], grads_and_saved[1 : len(edges)], strict=True):
                     tape.deliver(edge, [g])
                 tape.backward(edges[0], [grads_and_saved[0]], since=since)
-            return _gradients(leaves)
+            return gradients(cut)
 
         self.inputs = inputs
         tape.record(outs, inputs, inputs, backward)
@@ -89,38 +56,19 @@ class WithoutOutput:
 
     def _restore(self, wants: tuple[bool, ...], g: Tensor) -> tuple[Tensor]:
         """The function runs again; its outputs take the place of those that were dropped."""
-        leaves = _leaves(self.inputs, [t.requires_grad for t in self.inputs])
+        cut = leaves(self.inputs, [t.requires_grad for t in self.inputs])
         self.inputs = ()
         since = len(self.tape.nodes)
         with self.ctx.at(self.place), self.tape.enable_grad():
-            outs = _all(self.function(*leaves))
+            outs = _all(self.function(*cut))
         for storage, again in zip(self.dropped, outs, strict=True):
             if again.storage is not None:
                 storage.take_over(again.storage)
         self.dropped = []
-        self.graph = (self.tape.nodes[since:], leaves, outs)
+        self.graph = (self.tape.nodes[since:], cut, outs)
         del self.tape.nodes[since:]
         return (g,)
 
 
-def _one(made: Tensor | tuple[Tensor, ...]) -> Tensor:
-    return made if isinstance(made, Tensor) else made[0]
-
-
 def _all(made: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return (made,) if isinstance(made, Tensor) else made
-
-
-def _leaves(inputs: Sequence[Tensor], wants: Sequence[bool]) -> list[Tensor]:
-    """The inputs cut off from the graph (detach_variable)."""
-    leaves = []
-    for x, wanted in zip(inputs, wants, strict=True):
-        leaf = Tensor(x.tape, x.shape, x.dtype, x.storage)
-        if wanted:
-            leaf.requires_grad, leaf.node = True, Leaf("gradient of checkpointed input", keeps=True)
-        leaves.append(leaf)
-    return leaves
-
-
-def _gradients(leaves: list[Tensor]) -> tuple[Tensor | None, ...]:
-    return tuple(leaf.node.grads[0] if isinstance(leaf.node, Leaf) else None for leaf in leaves)

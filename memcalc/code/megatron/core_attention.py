@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from memcalc.code.checkpoint import checkpoint
 from memcalc.code.context import Context
-from memcalc.code.megatron.checkpoint import checkpoint
 from memcalc.code.megatron.context_parallel import over_ranks
 from memcalc.code.megatron.kernels import batch_first, contiguous, flatten, kernel
 from memcalc.code.megatron.options import options

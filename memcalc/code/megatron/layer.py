@@ -5,8 +5,9 @@ Source: megatron/core/transformer/transformer_layer.py; fusions/fused_bias_dropo
 
 from __future__ import annotations
 
+from memcalc.code.checkpoint import checkpoint
 from memcalc.code.context import Context, runs
-from memcalc.code.megatron.checkpoint import WithoutOutput, checkpoint
+from memcalc.code.megatron.checkpoint import WithoutOutput
 from memcalc.code.megatron.options import options
 from memcalc.components import MLP, Attention, DecoderLayer, GatedMLP
 from memcalc.specs.model import Component

@@ -5,9 +5,10 @@ Sources: megatron/core/transformer/moe/moe_layer.py (MoELayer.forward), experts.
 
 from __future__ import annotations
 
+from memcalc.code.checkpoint import checkpoint
 from memcalc.code.context import Context, runs
 from memcalc.code.megatron import dispatch, parallel
-from memcalc.code.megatron.checkpoint import WithoutOutput, checkpoint
+from memcalc.code.megatron.checkpoint import WithoutOutput
 from memcalc.code.megatron.mlp import FUSED_GATES
 from memcalc.code.megatron.options import options
 from memcalc.code.megatron.router import route

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from memcalc.code.checkpoint import checkpoint
 from memcalc.code.context import Context, runs
 from memcalc.code.megatron import parallel
 from memcalc.code.megatron.attention import gather_last
-from memcalc.code.megatron.checkpoint import checkpoint
 from memcalc.code.megatron.head import cross_entropy, output_layer
 from memcalc.code.megatron.options import options
 from memcalc.components.mtp import MultiTokenHead, PredictionModule

@@ -110,6 +110,8 @@ class Engine(Sharded):
         unit = self.units.get(id(part))
         if unit is not None and unit.opens is part:
             self._gather_forward(walk, unit)
+        if part.block.role == "head" and self.job.run.code == "torchtitan":
+            self._drop_buffer(walk)  # its loss is the trainer's, taken when the model is through
         walk.apply(part.profile.forward)
         if unit is not None and unit.closes is part and self.reshards(unit):
             self.reshard(walk, unit)
@@ -125,6 +127,9 @@ class Engine(Sharded):
         """The root is freed, and the last buffer."""
         if self.root_reshards:
             self.reshard(walk, self.root)
+        self._drop_buffer(walk)
+
+    def _drop_buffer(self, walk: Walk) -> None:
         walk.free(BUFFER, self.buffer_held)
         self.buffer_held = 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from memcalc.report import words
+from memcalc.report import lengths, words
 from memcalc.report.contract import SCHEMA_VERSION
 from memcalc.report.style import BOLD, DIM, GREEN, RED, Style, Unit, columns, unit_for, wrap
 from memcalc.report.tables import comma_rows, grid
@@ -29,6 +29,8 @@ def text(found: Stressed, style: Style) -> str:
         said = wrap(f"{incident.title}{'; ' if incident.note else ''}{incident.note}{_on_host(incident)}", style.width - len(INDENT), indent="")
         table += [style.paint(f"{INDENT}{part}", DIM) for part in said.split("\n")]
     parts = [style.paint(wrap(head(found), style.width), BOLD), "\n".join(table)]
+    if found.spread is not None:
+        parts.append(lengths.text(found.spread, style))
     if spared(found):
         parts.append(style.paint(wrap(spared(found), style.width), DIM))
     parts.append(style.paint(wrap(conclusion(found), style.width), GREEN if found.survives else RED))
@@ -68,7 +70,8 @@ def markdown(found: Stressed) -> str:
     struck = [incident for incident in found.incidents if incident.survives is not None]
     rows = [[incident.name, incident.title, *_row(incident, unit)[1:]] for incident in struck]
     table = grid(rows, [HEAD[0], "what happens", *HEAD[1:]], numbers_from=7)
-    return "\n\n".join(part for part in (f"**{head(found)}**", table, spared(found), conclusion(found)) if part)
+    page = lengths.markdown(found.spread) if found.spread is not None else ""
+    return "\n\n".join(part for part in (f"**{head(found)}**", table, page, spared(found), conclusion(found)) if part)
 
 
 def comma_separated(found: Stressed) -> str:
@@ -103,6 +106,7 @@ def as_json(found: Stressed) -> str:
         "peak_bytes": found.peak_bytes,
         "need_bytes": found.need_bytes,
         "longest": found.longest,
+        "lengths": None if found.spread is None else lengths.data(found.spread),
         "incidents": [{**i._asdict(), "extra": dict(i.extra), "extra_bytes": i.extra_bytes} for i in found.incidents],
     }
     return json.dumps(data, indent=1, ensure_ascii=False)

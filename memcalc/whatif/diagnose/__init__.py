@@ -138,8 +138,8 @@ def _asked(job: Job, limit_bytes: int | None) -> tuple[Asked, list[Walked]]:
 def _fitting(job: Job, room_bytes: int) -> int:
     """A sequence below the run's own that fits where one a little longer does not; 0 where none fits."""
     step: int = max(job.mesh.tp * job.mesh.cp * 2, 16)
-    unit = max(1, job.seq_len // step // LENGTHS)
-    return step * highest_between(lambda n: n == 0 or need(replace(job, seq_len=n * step)) <= room_bytes, 0, job.seq_len // step, unit=unit)
+    step *= max(1, job.seq_len // step // LENGTHS)
+    return step * highest_between(lambda n: n == 0 or need(replace(job, seq_len=n * step)) <= room_bytes, 0, job.seq_len // step)
 
 
 __all__ = ["Diagnosis", "Finding", "diagnose"]

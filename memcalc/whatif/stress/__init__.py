@@ -10,6 +10,7 @@ from memcalc.errors import InputError, UnknownNameError
 from memcalc.specs.job import Job
 from memcalc.specs.run import Run
 from memcalc.whatif.fit import Room, room_for
+from memcalc.whatif.lengths import Point, Spread
 from memcalc.whatif.stress import scenarios
 from memcalc.whatif.stress.situation import Incident, Situation
 
@@ -25,7 +26,8 @@ class Stressed(NamedTuple):
         room: what it may take.
         instant, peak_bytes, need_bytes, fits: of the run without any incident.
         longest: tokens of the longest sample that may come.
-        incidents: by scenario, in the order of their groups.
+        incidents: by scenario, in the order of their groups; batches of the data first, where its lengths are given.
+        spread: what those lengths make of it.
     """
 
     job: Job
@@ -36,6 +38,7 @@ class Stressed(NamedTuple):
     fits: bool
     longest: int
     incidents: tuple[Incident, ...]
+    spread: Spread | None = None
 
     @property
     def survives(self) -> bool:
@@ -51,6 +54,7 @@ def stress(
     margin: float = 0.0,
     longest: int | None = None,
     samples: int | None = None,
+    spread: Spread | None = None,
     done: Callable[[int], None] = lambda _: None,
 ) -> Stressed:
     """What becomes of a training run in each incident.
@@ -62,6 +66,7 @@ def stress(
         margin: the share of it that stays free.
         longest: tokens of the longest sample; by default twice the run's length.
         samples: sequences of an evaluation that keeps logits.
+        spread: what the lengths of its data make of the run.
         done: told of every scenario that is through.
 
     Raises:
@@ -75,14 +80,25 @@ def stress(
     job = resolve(run)
     longest = longest if longest is not None else 2 * job.seq_len
     situation = Situation(job, room, longest=longest, samples=samples or SAMPLES)
-    found: list[Incident] = []
+    found: list[Incident] = [] if spread is None else [_batch(point, situation) for point in spread.points]
     variants = {word for word in only if "/" in word}
     for name in chosen:
         of_it = {word for word in variants if word.startswith(f"{name}/")}
         found += [one for one in scenarios.every()[name].incidents(situation) if not of_it or one.name in of_it or one.survives is None]
         done(1)
     instant, peak = situation.peak
-    return Stressed(job, room, instant, peak, peak + situation.outside, situation.fits, longest, tuple(found))
+    return Stressed(job, room, instant, peak, peak + situation.outside, situation.fits, longest, tuple(found), spread)
+
+
+def _batch(point: Point, s: Situation) -> Incident:
+    """A quantile of batches as an incident; it strikes where the run has its peak."""
+    name = "the widest" if point.share == 1 else f"{point.share * 100:g}% of all"
+    more = {"activations/of this batch": point.need_bytes - s.peak[1] - s.outside}
+    title = f"{name} batches: up to {point.sequences} × {point.length:,}"
+    survives = point.need_bytes <= s.room.room_bytes
+    return Incident(
+        f"lengths/{'max' if point.share == 1 else f'p{point.share * 100:g}'}", title, s.peak[0], more, point.need_bytes - s.outside, point.need_bytes, survives
+    )
 
 
 def names(only: Iterable[str] = ()) -> list[str]:

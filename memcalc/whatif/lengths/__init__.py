@@ -1,0 +1,258 @@
+"""A run over the lengths that its data has: the peak batch by batch, the chance that one of an epoch does not fit, and what makes it safe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from memcalc.engine.resolve import resolve
+from memcalc.specs.job import Job
+from memcalc.specs.run import Run
+from memcalc.units import round_up
+from memcalc.whatif.fit import Room, highest_between, largest, needs, plays, room_for
+from memcalc.whatif.lengths import order
+from memcalc.whatif.lengths.samplers import NAMES, Sampler, TokenBudget, sampler_of
+from memcalc.whatif.limits import granule
+
+if TYPE_CHECKING:
+    from memcalc.whatif.lengths.distribution import Distribution, Floats, Ints
+
+SHARES = (0.5, 0.9, 0.99, 0.999, 1.0)
+STEPS = (1, 10, 100, 1000, 10_000, 100_000)
+GRID = 1024
+"""Lengths at which what is needed is looked at; between two of them the longer one's need stands for both."""
+
+
+MAX_TOKENS, LOOKS = 1 << 27, 64
+"""No larger budget is looked for; into how many parts of a bound it is played."""
+
+
+class Point(NamedTuple):
+    """Batches up to one quantile.
+
+    Attributes:
+        share: of all batches.
+        sequences, length: of the batch.
+        need_bytes: what the card must offer for it.
+    """
+
+    share: float
+    sequences: int
+    length: int
+    need_bytes: int
+
+
+class Bucket(NamedTuple):
+    """Samples up to a length, in batches of their own size.
+
+    Attributes:
+        length: of the longest.
+        sequences: as many as fit; 0 where not one does.
+        share: of all samples.
+        need_bytes: what a full batch of them needs.
+    """
+
+    length: int
+    sequences: int
+    share: float
+    need_bytes: int
+
+
+class Spread(NamedTuple):
+    """A run over a distribution of lengths.
+
+    Attributes:
+        job, room: the run and its card.
+        found: the lengths.
+        sampler: who makes batches.
+        points: the peak at quantiles of batches, the widest last.
+        safe_length: the longest sample that fits in this run's batches; 0 where none does.
+        chance: that some batch of an epoch does not fit.
+        by_step: the same up to some steps.
+        expected_step: the step before which the first too long one comes on average; None where none comes.
+        cut_samples, cut_tokens: shares that truncation at the safe length cuts.
+        budget: tokens of a batch, padding included, that are safe in every shape of these lengths; 0 where the longest sample alone does not fit.
+        buckets: the plan of dynamic batches.
+    """
+
+    job: Job
+    room: Room
+    found: Distribution
+    sampler: Sampler
+    points: tuple[Point, ...]
+    safe_length: int
+    chance: float
+    by_step: tuple[tuple[int, float], ...]
+    expected_step: float | None
+    cut_samples: float
+    cut_tokens: float
+    budget: int
+    buckets: tuple[Bucket, ...]
+
+    @property
+    def survives(self) -> bool:
+        """Whether every batch that may come fits."""
+        return self.chance == 0.0
+
+
+def spread(
+    run: Run,
+    found: Distribution,
+    *,
+    sampler: str = "random",
+    budget: int | None = None,
+    limit_bytes: int | None = None,
+    margin: float = 0.0,
+) -> Spread:
+    """What a distribution of lengths makes of a run.
+
+    Args:
+        run: its length does not matter; its card does.
+        found: the lengths.
+        sampler: random, length-grouped or token-budget.
+        budget: tokens of a batch of the last; by default the run's own batch and length.
+        limit_bytes, margin: as for `limits`.
+
+    Raises:
+        InputError: no card and no limit, or the run cannot be.
+    """
+    room = room_for(run, limit_bytes=limit_bytes, margin=margin)
+    job = resolve(run)
+    made = sampler_of(sampler, batch=job.micro_batch, grad_accum=run.grad_accum, budget=budget or job.micro_batch * job.seq_len)
+    sequences, lengths, shares = made.shapes(found)
+    needed = _needed(job, sequences, lengths)
+    fits = needed <= room.room_bytes
+    safe = _safe(job, room, found)
+    taken = sequences * shares * fits
+    within = _within(found, float(taken.sum() / (sequences * shares).sum()) if isinstance(made, TokenBudget) else found.share_up_to(safe))
+    every = int(job.mesh.dp) * job.micro_batch * run.grad_accum
+    by_step = tuple((step, made.by_step(within, safe_of(within), step * every)) for step in STEPS if step * every < found.num_samples)
+    chance = order.any_longer(within, safe_of(within), found.num_samples)
+    before = order.expected_before(within, safe_of(within))
+    lost = (found.counts * (found.lengths - safe).clip(min=0)).sum() / (found.counts * found.lengths).sum()
+    return Spread(
+        job,
+        room,
+        found,
+        made,
+        tuple(_points(sequences, lengths, shares, needed)),
+        safe,
+        chance,
+        by_step,
+        None if before is None else before / every,
+        1.0 - found.share_up_to(safe) if safe else 1.0,
+        float(lost),
+        _budget(job, room, lengths),
+        tuple(_buckets(job, room, found)),
+    )
+
+
+def safe_of(within: Distribution) -> int:
+    """The mark between samples whose batch fits and others, in a distribution by that."""
+    return 1 if len(within.lengths) else 0
+
+
+# ---------------------------------------------------------------------- inside
+def _within(found: Distribution, share: float) -> Distribution:
+    """Samples by whether their batch fits (1) or not (2): what is drawn is then one or the other."""
+    import numpy as np
+
+    total = float(found.counts.sum())
+    counts = np.asarray([total * share, total * (1 - share)])
+    there = counts > 1e-6 * total / found.num_samples
+    return found._replace(lengths=np.asarray([1, 2])[there], counts=counts[there])
+
+
+def _needed(job: Job, sequences: Ints, lengths: Ints) -> Ints:
+    """What each shape needs; of many lengths, evenly spread ones, each for those before it."""
+    import numpy as np
+
+    unit = granule(job)
+    padded = round_up(lengths, unit)
+    if len(lengths) <= GRID:
+        return needs(job, sequences, padded)
+    at = np.unique(
+        np.concatenate([np.linspace(0, len(lengths) - 1, GRID // 2), np.searchsorted(lengths, np.linspace(1, lengths[-1], GRID // 2))]).astype(np.int64)
+    )
+    at = np.unique(np.append(at.clip(0, len(lengths) - 1), len(lengths) - 1))
+    following = at[np.searchsorted(at, np.arange(len(lengths)))]
+    return needs(job, sequences[following], padded[following])
+
+
+def _safe(job: Job, room: Room, found: Distribution) -> int:
+    """The longest sample, up to the longest there is, that fits in a batch of the run's size."""
+    import numpy as np
+
+    unit = granule(job)
+    most = round_up(found.longest, unit)
+    bound = largest(lambda seq: needs(job, np.full_like(seq, job.micro_batch), seq) <= room.room_bytes, cap=most, step=unit)
+    if not bound:
+        return 0
+    played = _played(lambda seq: plays(replace(job, seq_len=max(seq // unit * unit, unit)), room.room_bytes), bound)
+    return min(played // unit * unit, found.longest)
+
+
+def _points(sequences: Ints, lengths: Ints, shares: Floats, needed: Ints) -> list[Point]:
+    """Batches in the order of what they need."""
+    import numpy as np
+
+    rising = np.argsort(needed, kind="stable")
+    below = np.cumsum(shares[rising])
+    found = []
+    for share in SHARES:
+        at = rising[min(int(np.searchsorted(below, share * below[-1] * (1 - 1e-12))), len(rising) - 1)]
+        found.append(Point(share, int(sequences[at]), int(lengths[at]), int(needed[at])))
+    return found
+
+
+def _budget(job: Job, room: Room, lengths: Ints) -> int:
+    """The most tokens of which every shape fits, as many sequences of a length as they hold: more never need less."""
+    import numpy as np
+
+    unit = granule(job)
+    some = round_up(lengths[np.unique(np.linspace(0, len(lengths) - 1, 128).astype(np.int64))], unit)
+    longest = int(some[-1])
+
+    def fits(tokens: int) -> bool:
+        return bool((needs(job, np.maximum(tokens // some, 1), some) <= room.room_bytes).all())
+
+    if not fits(longest):
+        return 0
+    high = longest
+    while fits(2 * high) and high < MAX_TOKENS:
+        high *= 2
+    unit = max(high // 4096, 1)
+    bound = unit * highest_between(lambda n: fits(n * unit), high // unit, 2 * high // unit)
+    return _played(lambda tokens: plays(replace(job, micro_batch=max(tokens // longest, 1), seq_len=longest), room.room_bytes), bound)
+
+
+def _played(goes: Callable[[int], bool], bound: int) -> int:
+    """The highest value up to a bound with which the caching allocator gets by, to within a small share of it."""
+    if not bound or goes(bound):
+        return bound
+    unit = max(bound // LOOKS, 1)
+    return unit * highest_between(lambda n: n == 0 or goes(n * unit), 0, bound // unit)
+
+
+def _buckets(job: Job, room: Room, found: Distribution) -> list[Bucket]:
+    """Lengths up to powers of two, and up to the longest, each with the largest batch that fits."""
+    import numpy as np
+
+    unit, edges = granule(job), []
+    edge = 1 << max(int(found.quantile(0.05)).bit_length(), 4)
+    while edge < found.longest:
+        edges.append(edge)
+        edge *= 2
+    plan, before = [], 0.0
+    for length in (*edges, found.longest):
+        padded = round_up(length, unit)
+        most = largest(lambda batch, padded=padded: needs(job, batch, np.full_like(batch, padded)) <= room.room_bytes, cap=1 << 16)  # type: ignore[misc]
+        up_to = found.share_up_to(length)
+        need = int(needs(job, np.asarray([max(most, 1)]), np.asarray([padded]))[0])
+        plan.append(Bucket(length, most, up_to - before, need))
+        before = up_to
+    return plan
+
+
+__all__ = ["NAMES", "Bucket", "Point", "Spread", "spread"]

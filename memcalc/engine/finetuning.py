@@ -162,7 +162,7 @@ def _refuse_loss(run: Run, model: ModelSpec, *, engine: str, zero: int) -> None:
         raise InputError(f"loss {run.loss} replaces the head of transformers' models; code {run.code} has cross_entropy", where="loss")
     if run.sharding.tp > 1 and run.loss != "chunked_output":
         raise InputError(f"loss {run.loss} takes the whole weight of the head, which tp {run.sharding.tp} cuts; use cross_entropy", where="loss")
-    if engine == "deepspeed" and zero == 3 and run.loss not in ("in_place", "chunked_output"):
+    if engine == "deepspeed" and zero == 3 and run.loss == "chunked":
         raise InputError(f"loss {run.loss} takes the head's weight past its module, where stage 3 gathers it; use cross_entropy", where="loss")
     heads = [block.module for block in model.blocks if block.role == "head"]
     if not heads or not all(type(head) is Head for head in heads):

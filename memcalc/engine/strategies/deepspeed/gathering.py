@@ -17,6 +17,7 @@ from memcalc.specs.job import Job
 
 GATHERED = "weights/gathered"
 BUFFER = "buffers/all-gather"
+EXTERNAL = "weights/gathered head"
 SECONDARY = "weights/secondary shards"
 PERSISTENT = "weights/kept whole"
 
@@ -195,6 +196,7 @@ class Gathering(Rank):
         """A pass begins: the model and its body are entered."""
         self.walk = walk
         self.coordinator.begin()
+        self._hold_external()
         for p in self.params:
             if p.persists:
                 p.status = "whole"
@@ -209,8 +211,13 @@ class Gathering(Rank):
         if part.block.role == "embedding":
             self._nameless(1)
 
+    def end_forward(self, walk: Walk) -> None:
+        """The model is left."""
+        self.let_external_go()
+
     def begin_backward(self, walk: Walk) -> None:
         """The model runs back."""
+        self._hold_external()
         self._nameless(len(self.outer) - 1)
 
     def backward(self, walk: Walk, part: Part, i: int) -> None:
@@ -224,6 +231,23 @@ class Gathering(Rank):
                 self._act(part, place, call, running_back=True)
             if mark is not None:
                 self.at(walk, part, place, mark)
+
+    @property
+    def external_bytes(self) -> Any:
+        """Of a head's weight that the model's forward takes past its module: an external parameter of the model (``ds_external_parameters``)."""
+        part = next((part for part in self.plan.parts if part.block.role == "head"), None)
+        if part is None or self.plan.settings.loss != "fused_linear":
+            return 0
+        own = [param for (at, _, _), param in self.by_path.items() if at == id(part)]
+        return self.gathers * sum(self.padded(p) for p in own or self.params[:1] if not p.persists) * self.width
+
+    def _hold_external(self) -> None:
+        why = Reason("padded num_params * width", {"width": self.width}, "zero/parameter_offload.py, get_all_parameters with ds_external_parameters")
+        self.walk.alloc(EXTERNAL, self.external_bytes, why)
+
+    def let_external_go(self) -> None:
+        """When the model is left, either way."""
+        self.walk.free(EXTERNAL, self.external_bytes)
 
     def _nameless(self, times: int) -> None:
         for _ in range(times):

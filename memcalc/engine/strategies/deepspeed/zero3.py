@@ -182,6 +182,7 @@ class Stage3(Gathering):
         """The rest is reduced; modules whose input took no gradient are released."""
         self.reduce(walk)
         self.coordinator.end_backward()
+        self.let_external_go()
 
     # ------------------------------------------------------------------ step
     def step(self, walk: Walk) -> None:

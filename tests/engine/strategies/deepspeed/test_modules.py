@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from memcalc.engine.estimate import walk_rank
+from memcalc.engine.estimate import estimate, walk_rank
 from memcalc.engine.plan import Plan
 from memcalc.engine.resolve import resolve
 from memcalc.engine.strategies.deepspeed.modules import leaves_of, views
@@ -54,3 +54,11 @@ def test_leaves_by_the_end_of_their_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("model_type", "num"), [("mixtral", 2), ("gpt_oss", 0), ("qwen3", 0)])
 def test_stacked_weights_are_saved_as_views_unless_they_stand_as_the_product_wants_them(model_type: str, num: int, tmp_path: Path) -> None:
     assert len({path for part in plan_of(tmp_path, model_type).parts for path in views(part, linear=False)}) == num
+
+
+def test_a_head_whose_weight_the_loss_takes_is_whole_through_both_passes() -> None:
+    """Liger's loss under stage 3: an external parameter of the model, fetched when it is entered, let go when it is left."""
+    run = {"model": "qwen2.5-7b", "seq_len": 512, "recompute": "full", "loss": "fused_linear", "sharding": {"engine": "deepspeed", "zero": 3, "dp": 4}}
+    found = estimate(Run.model_validate(run))
+    head = {name: sum(t.bytes for t in found.instant(name).terms if t.path == "weights/gathered head") for name in ("start", "backward_peak", "optimizer_step")}
+    assert head == {"start": 0, "backward_peak": 2 * 152064 * 3584, "optimizer_step": 0}

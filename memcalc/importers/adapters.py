@@ -21,6 +21,13 @@ def saved(facts: Facts, entry: Entry) -> None:
         facts.put("lora.modules_to_save", tuple(str(item) for item in items), entry.where)
 
 
+def layers(facts: Facts, entry: Entry) -> None:
+    """Numbers of the layers that get adapters."""
+    numbers = entry.value if isinstance(entry.value, list) else [entry.value]
+    if numbers:
+        facts.put("lora.layers_to_transform", tuple(map(str, numbers)), entry.where)
+
+
 def all_linear(facts: Facts, entry: Entry) -> None:
     """axolotl's switch for every linear layer."""
     if entry.is_on:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
+from itertools import groupby
 from typing import Any, TypeVar
 
 from memcalc.components import Embedding, Head, Linear
@@ -12,6 +14,7 @@ from memcalc.components.embedding import Original, TableAdapter
 from memcalc.components.lora import LoraLinear, SavedLinear
 from memcalc.components.moe import Experts, ExpertsAdapter
 from memcalc.errors import InputError, UnknownNameError
+from memcalc.models.targets import Wanted, named, tells_layers_apart
 from memcalc.specs.model import Axis, Block, Component, ModelSpec
 from memcalc.specs.run import LoraSpec
 
@@ -51,19 +54,43 @@ def adapt(model: ModelSpec, lora: LoraSpec) -> ModelSpec:
     check_parameters(model, lora)
     names = {m.name for block in model.blocks for _, m in linears(block.module)}
     names |= {block.path.rsplit("/", 1)[-1] for block in model.blocks if isinstance(block.module, Embedding)}
-    wanted = targets(lora, names)
-    found = replace(model, blocks=tuple(adapted(block, lora, wanted) for block in saved(model, lora)))
+    wanted = targets(lora, names, with_images=model.vision is not None)
+    found = replace(model, blocks=tuple(layer_by_layer(saved(model, lora), lora, wanted)))
     if not any(is_adapter(path) for path, _, _ in found.weights()):
         raise InputError(f"{lora.target_modules!r} matches no linear layer of {model.name}; names: {', '.join(sorted(names))}", where="lora.target_modules")
     return found
 
 
-def adapted(block: Block, lora: LoraSpec, wanted: Callable[[str, str], bool]) -> Block:
-    """A block with its targeted layers wrapped."""
+def layer_by_layer(blocks: Iterable[Block], lora: LoraSpec, wanted: Wanted) -> Iterator[Block]:
+    """The blocks with their targeted layers wrapped; equal layers stay together, those that are no longer equal do not."""
+    wants = (lora.target_modules, lora.exclude_modules or (), tuple(lora.rank_pattern or ()))
+    apart = lora.layers_to_transform is not None or any(map(tells_layers_apart, wants))
+    first: Counter[str] = Counter()
+    for block in blocks:
+        begin = first[block.path]
+        first[block.path] += block.repeat
+        if not apart or block.repeat == 1:
+            yield adapted(block, begin, lora, wanted)
+            continue
+        for module, same in groupby(adapted(replace(block, repeat=1), begin + i, lora, wanted).module for i in range(block.repeat)):
+            yield replace(block, module=module, repeat=len(list(same)))
+
+
+def adapted(block: Block, number: int, lora: LoraSpec, wanted: Wanted) -> Block:
+    """A block with its targeted layers wrapped.
+
+    Args:
+        block: one layer, or several that are equal and shall stay so.
+        number: of the first layer.
+        lora, wanted: adapters, and where.
+    """
     everything = lora.target_modules == "all-linear"
     if block.role == "head" and everything:
         return block
-    module = wrap(block.module, f"{block.path}/", lora, wanted)
+    is_layer = block.role in ("layer", "tower")
+    if is_layer and lora.layers_to_transform is not None and str(number) not in lora.layers_to_transform:
+        return block
+    module = wrap(block.module, f"{block.path}/{number}/" if is_layer else f"{block.path}/", lora, wanted)
     name = block.path.rsplit("/", 1)[-1]
     if isinstance(module, Embedding) and not everything and wanted(name, block.path.replace("/", ".")):
         module = replace(module, adapter=TableAdapter(module.vocab, module.width, lora.r, lora.dtype))
@@ -93,29 +120,17 @@ def saved(model: ModelSpec, lora: LoraSpec) -> Iterator[Block]:
         yield replace(block, module=module)
 
 
-def targets(lora: LoraSpec, names: set[str]) -> Callable[[str, str], bool]:
-    """Whether a linear layer, by its name and dotted path, is targeted (PEFT: inject_adapter, check_target_module_exists)."""
-    return named(lora.target_modules, names, where="lora.target_modules")
-
-
-def named(wanted: str | tuple[str, ...], names: set[str], *, where: str) -> Callable[[str, str], bool]:
-    """Whether a linear layer, by its name and dotted path, is among those wanted: names, one regular expression of paths, or all-linear.
+def targets(lora: LoraSpec, names: set[str], *, with_images: bool) -> Wanted:
+    """Whether a linear layer is targeted.
 
     Raises:
-        UnknownNameError: a name that is not among `names`.
+        UnknownNameError, InputError: names or patterns that cannot be.
     """
-    if wanted == "all-linear":
-        return lambda _name, _path: True
-    if isinstance(wanted, str):
-        try:
-            pattern = re.compile(wanted)
-        except re.error as error:
-            raise InputError(f"{wanted!r} is no regular expression: {error}", where=where) from error
-        return lambda _name, path: pattern.fullmatch(path) is not None
-    for name in wanted:
-        if name.rsplit(".", 1)[-1] not in names:
-            raise UnknownNameError("target module", name, names, where=where)
-    return lambda _name, path: any(path == w or path.endswith(f".{w}") for w in wanted)
+    wanted = named(lora.target_modules, names, where="lora.target_modules", with_images=with_images)
+    if lora.exclude_modules is None:
+        return wanted
+    excluded = named(lora.exclude_modules, names, where="lora.exclude_modules", with_images=with_images)
+    return lambda name, path: wanted(name, path) and not excluded(name, path)
 
 
 def linears(module: Component, prefix: str = "") -> list[tuple[str, Linear]]:
@@ -125,7 +140,7 @@ def linears(module: Component, prefix: str = "") -> list[tuple[str, Linear]]:
     return [found for name, child in module.children() for found in linears(child, f"{prefix}{name}/")]
 
 
-def wrap(module: C, prefix: str, lora: LoraSpec, wanted: Callable[[str, str], bool]) -> C:
+def wrap(module: C, prefix: str, lora: LoraSpec, wanted: Wanted) -> C:
     """A component with its targeted linear layers wrapped, at any depth."""
     changed: dict[str, Any] = {}
     for field in fields(module):

@@ -111,6 +111,8 @@ def _list(leaf: Leaf, value: Any) -> Any:
     if isinstance(value, str):
         parts = [part.strip() for part in value.split(",")]
         return tuple(parts) if len(parts) > 1 and all(map(_NAMES.fullmatch, parts)) else _text(leaf, value)
+    if isinstance(value, (list, tuple)):
+        value = [str(item) if type(item) is int else item for item in value]  # numbers of layers
     items = isinstance(value, (list, tuple)) and len(value) > 0 and all(isinstance(item, str) and item for item in value)
     return tuple(value) if items else _REFUSED
 

@@ -111,6 +111,8 @@ class LoraSpec(Spec):
     r: Count = Field(8, description="rank")
     target_modules: str | tuple[str, ...] = Field("all-linear", description="names, one regular expression, all-linear, or default: PEFT's own choice")
     target_parameters: tuple[str, ...] | None = Field(None, description="stacked weights of experts that get adapters, too: [gate_up_proj, down_proj]")
+    exclude_modules: str | tuple[str, ...] | None = Field(None, description="names or one regular expression: of those targeted, which get none")
+    layers_to_transform: tuple[str, ...] | None = Field(None, description="numbers of the layers that get adapters; by default all")
     dtype: Dtype = Field("float32", description="dtype of the adapters")
     dropout: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="on the adapters' input")
     rank_pattern: dict[str, Any] | None = Field(None, description="other ranks, by the ends of layers' paths: {q_proj: 16}")

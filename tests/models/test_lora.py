@@ -88,3 +88,27 @@ def test_what_cannot_be_wrapped_is_an_error(keys: dict[str, Any], message: str) 
     """A name that is no stacked weight; dropout."""
     with pytest.raises(InputError, match=message):
         adapted("mixtral-8x7b", target_modules=["q_proj"], **keys)
+
+
+@pytest.mark.parametrize(
+    ("keys", "layers"),
+    [
+        ({"target_modules": r"model\.layers\.(1[0-9]|20)\.self_attn\.q_proj"}, 11),
+        ({"target_modules": [f"layers.{i}.self_attn.q_proj" for i in range(3)]}, 3),
+        ({"target_modules": ["q_proj"], "layers_to_transform": ["0", "31"]}, 2),
+        ({"target_modules": ["q_proj"], "exclude_modules": r".*\.layers\.\d\..*"}, 22),
+        ({"target_modules": ".*q_proj"}, 32),
+    ],
+)
+def test_some_layers_alone_may_be_targeted(keys: dict[str, Any], layers: int) -> None:
+    """By their numbers, wherever PEFT takes them; the other layers stay whole."""
+    found = adapted(**keys)
+    assert num_trained(found) == layers * 8 * 2 * HIDDEN
+    assert sum(block.repeat for block in found.blocks if block.role == "layer") == LAYERS
+
+
+def test_a_pattern_over_whole_names_tells_text_from_images() -> None:
+    """Axolotl's examples for models that see images."""
+    text = adapted("gemma-3-4b", target_modules=r"model.language_model.layers.[\d]+.(mlp|cross_attn|self_attn).(up|down|gate|q|k|v|o)_proj")
+    assert not any("lora" in path for path, _, _ in text.weights() if "vision" in path)
+    assert sum(copies for path, _, copies in text.weights() if path.endswith("q_proj/lora_A/default/weight")) == 34

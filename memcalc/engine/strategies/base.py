@@ -217,7 +217,8 @@ def optimizer_targets(job: Job) -> frozenset[str]:
 
     if not optimizer_for(job.run.optimizer).whole_matrices or job.run.optimizer == "muon":
         return frozenset()
-    from memcalc.models.lora import linears, named
+    from memcalc.models.lora import linears
+    from memcalc.models.targets import named
 
     wanted = job.run.optim_target_modules
     found = [(block, path, linear) for block in job.model.blocks for path, linear in linears(block.module)]

@@ -62,6 +62,7 @@ KEYS: dict[str, Rule] = {
     "adapter": _adapter,
     "lora_target_linear": adapters.all_linear,
     "peft_use_dora": switch("lora.use_dora"),
+    "peft_layers_to_transform": adapters.layers,
     "optimizer": training_arguments.optimizer,
     "bf16": training_arguments.mixed("bf16"),
     "fp16": training_arguments.mixed("fp16"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from memcalc.engine import step
@@ -39,17 +40,17 @@ def estimate_job(job: Job) -> Estimate:
         return serve(job)
     walks = walk_ranks(job)
     ranks = [rank_estimate(job, walked) for walked in walks]
-    ranks.sort(key=lambda r: -r.allocated_bytes)
+    ranks.sort(key=lambda r: (r.rank.get("dp", 0), -r.allocated_bytes))
     total = job.model.num_params
     facts = ModelFacts(job.model.name, job.model.model_type, total, num_trainable(job), job.model.active_params or total)
     return Estimate(
         model=facts,
         asked=asked(job),
         ranks=tuple(ranks),
-        verdict=verdict_for(job, ranks[0]),
+        verdict=verdict_for(job, ranks[0] if is_alone(ranks) or job.run.hardware.gpu is None else max(ranks, key=lambda r: r.device_bytes)),
         sanity=sanity_of(job) if job.cast is None else (),
         assumptions=job.assumptions,
-        notes=job.notes + accumulation_notes(job, ranks[0]) + walks[0].strategy.notes(),
+        notes=job.notes + accumulation_notes(job, ranks[0]) + peer_notes(ranks) + walks[0].strategy.notes(),
         ignored=job.ignored,
         host_bytes=host_bytes(job, ranks),
     )
@@ -64,6 +65,20 @@ def accumulation_notes(job: Job, rank: RankEstimate) -> tuple[str, ...]:
     if kept <= 0:
         return (f"grad_accum {job.run.grad_accum} allocates nothing: between micro-batches no gradient is kept that was not there",)
     return (f"grad_accum {job.run.grad_accum}: {gib(kept)} of gradients of earlier micro-batches are there from forward on; their number changes nothing",)
+
+
+def is_alone(ranks: list[RankEstimate]) -> bool:
+    """Whether no other data-parallel rank holds more than the first one."""
+    return not ranks[-1].rank.get("dp", 0)
+
+
+def peer_notes(ranks: list[RankEstimate]) -> tuple[str, ...]:
+    """How much more another data-parallel rank holds than the first, whose figures are shown."""
+    if is_alone(ranks):
+        return ()
+    first, other = ranks[0], ranks[-1]
+    more = other.allocated_bytes - first.allocated_bytes
+    return (f"data-parallel rank {other.rank['dp']} holds {gib(more)} more at its peak than the first, which is shown; both decide whether it fits",)
 
 
 def host_bytes(job: Job, ranks: list[RankEstimate]) -> int:
@@ -94,7 +109,26 @@ def walk_ranks(job: Job, *, detailed: bool = True) -> list[Walked]:
 
         return walk(job, detailed=detailed)
     kinds = expert_kinds(job)
-    return [walked._replace(rank=walked.rank | at, num_ranks=count) for at, count, kind in kinds for walked in _walk_stages(kind, detailed=detailed)]
+    found = [walked._replace(rank=walked.rank | at, num_ranks=count) for at, count, kind in kinds for walked in _walk_stages(kind, detailed=detailed)]
+    return with_peer(job, found[0]) if detailed and len(found) == 1 else found
+
+
+def with_peer(job: Job, first: Walked) -> list[Walked]:
+    """The first data-parallel rank, and beside it the heaviest of those that hold more."""
+    others = [(walk_rank(replace(job, dp_rank=rank)), rank) for rank in first.strategy.others()]
+    other, rank = max(others, key=lambda found: peak_of(found[0]), default=(first, 0))
+    if peak_of(other) <= peak_of(first):
+        return [first]
+    alike = job.mesh.tp
+    return [
+        first._replace(rank=first.rank | {"dp": 0}, num_ranks=first.num_ranks - alike),
+        other._replace(rank=first.rank | {"dp": rank}, num_ranks=alike),
+    ]
+
+
+def peak_of(walked: Walked) -> int:
+    """The most alive at any instant."""
+    return max(int(shot.total) for shot in walked.walk.instants.values())
 
 
 def _walk_stages(job: Job, *, detailed: bool) -> list[Walked]:
@@ -113,7 +147,7 @@ def rank_estimate(job: Job, walked: Walked) -> RankEstimate:
         for name, shot in walk.instants.items()
     )
     peak = max(instant.allocated_bytes for instant in instants)
-    host = walked.strategy.host() + walked.host + _evaluation_on_host(job) + _cache_on_host(job)
+    host = walked.strategy.host() + walked.host + _saved_on_host(walked.plan) + _evaluation_on_host(job) + _cache_on_host(job)
     return RankEstimate(walked.rank, walked.num_ranks, instants, lambda: reserve(job, walked, peak), device_terms(job), host)
 
 
@@ -123,6 +157,12 @@ def _cache_on_host(job: Job) -> tuple[Term, ...]:
     from memcalc.engine.keeping import on_host
 
     return on_host(job)
+
+
+def _saved_on_host(plan: Plan) -> tuple[Term, ...]:
+    if not plan.settings.offloads:
+        return ()
+    return (Term("host/pinned/activations", plan.host_bytes, "what is saved for backward, as often as it is saved", {}, "torchtune, OffloadActivations"),)
 
 
 def _evaluation_on_host(job: Job) -> tuple[Term, ...]:

@@ -72,11 +72,7 @@ def resolve(run: Run) -> Job:
     assumptions += check_degrees(run, model, mesh)
     if zero > 0 and mesh.dp * mesh.cp == 1:
         notes.append(f"ZeRO-{zero} over one data-parallel rank shards nothing: give more ranks with --dp or --gpus")
-    if run.code == "torchtitan":
-        from memcalc.engine.torchtitan_run import as_torchtitan, refuse_torchtitan
-
-        refuse_torchtitan(run, model, mesh, engine=engine)
-        run, model = as_torchtitan(run, model, seq_len=seq_len)
+    run, model = of_code(run, model, mesh, engine=engine, seq_len=seq_len)
     job = Job(
         run=run,
         model=model,
@@ -106,6 +102,16 @@ def resolve(run: Run) -> Job:
 
         refuse_evaluation(job)
     return job
+
+
+def of_code(run: Run, model: ModelSpec, mesh: Mesh, *, engine: str, seq_len: int) -> tuple[Run, ModelSpec]:
+    """Both as the modules of the code have them."""
+    if run.code != "torchtitan":
+        return run, model
+    from memcalc.engine.torchtitan_run import as_torchtitan, refuse_torchtitan
+
+    refuse_torchtitan(run, model, mesh, engine=engine)
+    return as_torchtitan(run, model, seq_len=seq_len)
 
 
 def remade(run: Run, model: ModelSpec) -> ModelSpec:

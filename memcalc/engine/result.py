@@ -195,7 +195,7 @@ class Estimate:
     Attributes:
         model: its name and counts.
         asked: the run as typed, and what it resolved to, by key.
-        ranks: every distinct kind of rank, the most loaded first.
+        ranks: every distinct kind of rank, the most loaded first; a data-parallel rank that holds more than the first one comes last.
         verdict: None where no card and no limit was named.
         sanity: closed forms shown beside the estimate, by label, in bytes.
         assumptions: what was decided for the user.
@@ -218,8 +218,13 @@ class Estimate:
 
     @property
     def most_loaded(self) -> RankEstimate:
-        """The kind of rank with the highest peak."""
+        """The kind of rank with the highest peak; of data-parallel ranks that differ the first, whose log people read (see `heaviest`)."""
         return self.ranks[0]
+
+    @property
+    def heaviest(self) -> RankEstimate:
+        """The kind of rank with the highest peak, whichever it is."""
+        return max(self.ranks, key=lambda rank: rank.allocated_bytes)
 
     @property
     def peak(self) -> Instant:

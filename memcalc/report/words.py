@@ -117,6 +117,8 @@ def rank_line(estimate: Estimate) -> str:
     total = sum(r.num_ranks for r in estimate.ranks)
     if kinds == 1:
         return "on the GPU" if total == 1 else f"on each of {total} GPUs, all alike"
+    if "dp" in rank.rank:
+        return f"on the first data-parallel rank of {total} GPUs; --ranks shows the most loaded one, too"
     alike = f"{rank.num_ranks} of {total} GPUs are" if rank.num_ranks > 1 else f"one of {total} GPUs is"
     return f"on the most loaded of {kinds} kinds of rank, {rank_name(rank)} ({alike} so; --ranks shows all)"
 

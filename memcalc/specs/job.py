@@ -96,6 +96,7 @@ class Job:
         notes: what the user should know of the answer.
         ignored: what was read and could not be used.
         cast: who takes part, where more models than the one do.
+        dp_rank: which of the data-parallel ranks, where they differ.
         expert_share: rows of tokens that this kind of rank's experts get over the even share, as a fraction.
         deepspeed: the configuration of the engine deepspeed.
         image_size: pixels of an image either way, where sequences hold any.
@@ -114,6 +115,7 @@ class Job:
     ignored: tuple[str, ...] = ()
     deepspeed: DeepSpeed | None = None
     image_size: int = 0
+    dp_rank: int = 0
     expert_share: tuple[int, int] = (1, 1)
     cast: Cast | None = None
 

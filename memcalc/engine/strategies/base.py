@@ -94,6 +94,11 @@ class Strategy:
     def save(self, walk: Walk) -> None:
         """What saving the model takes on the card; where a rank holds its weights whole, a state dict only refers to them."""
 
+    # ------------------------------------------------------------------ other ranks
+    def others(self) -> tuple[int, ...]:
+        """Data-parallel ranks that hold other things than the first one, and may hold more."""
+        return ()
+
     # ------------------------------------------------------------------ in words
     def notes(self) -> tuple[str, ...]:
         """What the user should know of how this engine holds things."""

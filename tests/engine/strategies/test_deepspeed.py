@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 
 from memcalc.engine import step
-from memcalc.engine.estimate import estimate, walk_rank
+from memcalc.engine.estimate import estimate, estimate_job, peak_of, walk_rank
 from memcalc.engine.resolve import resolve
 from memcalc.engine.strategies import strategy_for
-from memcalc.engine.strategies.deepspeed.common import Rank
 from memcalc.engine.walk import Walk
 from memcalc.specs.job import Job
 from memcalc.specs.read import read_run
@@ -48,10 +47,9 @@ def allocated(model: str = "llama-7b", **keys: Any) -> dict[str, int]:
 # ---------------------------------------------------------------------- traces
 @pytest.mark.accuracy
 @pytest.mark.parametrize("data", CASES, ids=lambda c: c["id"])
-def test_every_instant_agrees_with_the_trace(data: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Rank, "rank", data.get("rank", 0))
+def test_every_instant_agrees_with_the_trace(data: dict[str, Any], tmp_path: Path) -> None:
     case = case_of(data)
-    answer = case.estimate(tmp_path)
+    answer = estimate_job(replace(job_of(case, tmp_path), dp_rank=data.get("rank", 0)))
     assert answer.model.total_params == case.num_params
     assert {name: e for name, e in errors(case, answer).items() if abs(e) > TOLERANCE} == {}
 
@@ -220,3 +218,17 @@ def test_saving_gathers_module_by_module_at_stage_3_and_only_if_told(stage: int,
     saved = found.instant("checkpoint_save").allocated_bytes
     assert saved - found.instant("start").allocated_bytes == (2 * 32000 * 4096 - small if gathers else 0)
     assert any("every rank saves its shards" in note for note in found.notes) == (stage == 3 and not gathers)
+
+
+# ---------------------------------------------------------------------- ranks
+@pytest.mark.parametrize(("stage", "accum"), [(1, 1), (2, 1), (2, 2)])
+def test_the_heaviest_data_parallel_rank_is_found(stage: int, accum: int) -> None:
+    """By walking through the steps of all of them."""
+    job = resolve(read_run("llama-3.2-1b", seq_len=512, dp=8, grad_accum=accum, zero=stage, engine="deepspeed"))
+    peaks = [peak_of(walk_rank(replace(job, dp_rank=rank))) for rank in range(8)]
+    answer = estimate_job(job)
+    assert answer.most_loaded.allocated_bytes == peaks[0]
+    assert answer.heaviest.allocated_bytes == max(peaks)
+    assert len(answer.ranks) == 1 + (max(peaks) > peaks[0])
+    assert any("data-parallel rank" in note for note in answer.notes) == (max(peaks) > peaks[0])
+    assert sum(rank.num_ranks for rank in answer.ranks) == 8

@@ -55,13 +55,12 @@ class Rank(Marked):
         config, zero: what was configured.
         ranks: among which states are partitioned.
         on_card: elements of the flat tensors whose states are on the card.
-        rank: which of them this is. All traces and, but for the parameters at the borders of partitions, all ranks are like the first.
+        rank: which of them this is. But for the parameters at the borders of partitions, all are alike.
         width, master_width, gradient_width, reduce_width: bytes of a weight, of what the optimizer steps, of an accumulated gradient,
             and of one on the wire.
     """
 
     uniform = False
-    rank = 0
     on_card: tuple[Any, ...] = ()
 
     @classmethod
@@ -73,6 +72,7 @@ class Rank(Marked):
         super().__init__(job, plan)
         assert job.deepspeed is not None
         self.config: DeepSpeed = job.deepspeed
+        self.rank = job.dp_rank
         self.zero = self.config.zero
         self.ranks = job.mesh.dp * job.mesh.cp
         self.width = DTYPE_BYTES[self.config.dtype]

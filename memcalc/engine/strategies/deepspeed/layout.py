@@ -43,6 +43,15 @@ class Layout:
         places = ((self.offset(m, ranks), m.numel) for m in self.members)
         return int(zero.touched_numel(places, partition=self.partition(ranks), rank=self.rank % ranks))
 
+    def touched_by_rank(self, ranks: int) -> list[int]:
+        """The same of every rank."""
+        size, found = self.partition(ranks), [0] * ranks
+        for m in self.members:
+            offset = self.offset(m, ranks)
+            for owner in range(offset // size, (offset + m.numel - 1) // size + 1):
+                found[owner] += m.numel
+        return found
+
     def flattened(self, ranks: int) -> int:
         """Elements of the partition's gradient when it is flattened: a single tensor that fills the partition is a view."""
         touching = sum(self.is_own(m, ranks) for m in self.members)

@@ -276,6 +276,15 @@ class Stage12(Rank):
         walk.free(PARTITION, self.touched * self.width)
         self.optimizer_step(walk, [self.partition])
 
+    # ------------------------------------------------------------------ other ranks
+    def others(self) -> tuple[int, ...]:
+        """The one whose partition the most parameters reach into, and the last, whose gradients come first: each rank keeps its own whole."""
+        if not isinstance(self.ranks, int) or self.offloads:
+            return ()
+        touched = self.layout.touched_by_rank(self.ranks)
+        last = max(rank for rank, numel in enumerate(touched) if numel)
+        return tuple(sorted({touched.index(max(touched)), last} - {0}))
+
     # ------------------------------------------------------------------ outside the card
     def host(self) -> tuple[Term, ...]:
         """What offload keeps on the host."""

@@ -26,3 +26,28 @@ def entropy_bytes(sequences: Any, *, seq_len: Any, vocab: int, width: int, copie
     tokens = sequences * (seq_len - 1)
     rows = tokens * (tokens <= ENTROPY_CHUNK) + ENTROPY_CHUNK * (tokens > ENTROPY_CHUNK)
     return (tokens * copied + 3 * rows) * vocab * width
+
+
+def experience_bytes(sequences: Any, *, seq_len: Any, answer: Any, has_reference: bool, has_critic: bool) -> dict[str, Any]:
+    """What a rollout leaves to learn from, by name: token ids and masks in 64 bits, one fp32 number a token of the answer for all else.
+
+    Source: verl 0.7, trainer/ppo/ray_trainer.py and core_algos.py (``old_log_probs``, ``ref_log_prob``, ``values``, ``token_level_rewards``,
+    ``advantages``, ``returns``); TRL 1.10, experimental/ppo/ppo_trainer.py, ``PPOTrainer.train``, keeps the same.
+
+    Args:
+        sequences: answers on one card.
+        seq_len: tokens of prompt and answer.
+        answer: tokens of the answer.
+        has_reference: there is a reference, whose log-probabilities are kept.
+        has_critic: there is a critic, whose values are kept, and returns.
+
+    >>> sum(experience_bytes(128, seq_len=512, answer=256, has_reference=True, has_critic=True).values())
+    2097152
+    """
+    whole, each = sequences * seq_len, sequences * answer
+    found = {"tokens": 8 * whole, "masks": 8 * (whole + each), "log-probabilities": 4 * each, "rewards": 4 * each, "advantages": 4 * each}
+    if has_reference:
+        found["reference's log-probabilities"] = 4 * each
+    if has_critic:
+        found |= {"values": 4 * each, "returns": 4 * each}
+    return found

@@ -71,6 +71,7 @@ class Cast:
         others: the models beside it.
         prompt_length: tokens before the answer.
         sequences: answers of each card in one rollout.
+        server: what generates, where that is not the actor itself.
     """
 
     run: Run
@@ -78,6 +79,7 @@ class Cast:
     others: tuple[Role, ...] = ()
     prompt_length: int = 0
     sequences: Any = 1
+    server: Job | None = None
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def odds(ctx: Context, m: Head, x: Tensor) -> Tensor:
     return F.add(selected(shifted(ctx, logits)), likelihood, "loss")
 
 
-def policy(ctx: Context, m: Head, x: Tensor) -> Tensor:
+def policy(ctx: Context, m: Head, x: Tensor, *, wide: bool = False) -> Tensor:
     """x (batch, seq, hidden) → log-probabilities of the answer (batch, answer): PPO and its kin (GRPOTrainer._get_per_token_logps_and_entropies).
 
     Logits are made of the last tokens only, copied when they are divided by the temperature, and looked at for their entropy.
@@ -62,12 +62,18 @@ def policy(ctx: Context, m: Head, x: Tensor) -> Tensor:
     logits = returned(ctx, m, F.clone(last, "hidden states of the answer") if ctx.batch.size > 1 else last)
     del last
     let_go(x)
+    logits = F.cast(logits, "float32", "logits in fp32") if wide else logits
     kept = (ctx.batch, answer, logits.shape[-1])
     scaled = F.scale(F.narrow(F.narrow(logits, kept), kept), "logits / temperature")  # without the last, then the last so many
     found = selected(scaled)
     if ctx.settings.entropy == "chunked":
         look_up_entropy(scaled)
     return F.add(found, entropy(scaled), "loss") if ctx.settings.entropy == "whole" else found
+
+
+def policy_in_fp32(ctx: Context, m: Head, x: Tensor) -> Tensor:
+    """As `policy`, of logits that the trainer casts (OpenRLHF 0.10, models/actor.py, Actor.forward)."""
+    return policy(ctx, m, x, wide=True)
 
 
 def returned(ctx: Context, m: Head, x: Tensor) -> Tensor:

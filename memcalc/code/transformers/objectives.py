@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from memcalc.code.transformers.distillation import distillation
-from memcalc.code.transformers.log_probs import logits, margin, odds, policy, preference
+from memcalc.code.transformers.log_probs import logits, margin, odds, policy, policy_in_fp32, preference
 
-OBJECTIVES = {"logits": logits, "preference": preference, "margin": margin, "odds": odds, "policy": policy, "distillation": distillation}
+OBJECTIVES = {
+    "logits": logits,
+    "preference": preference,
+    "margin": margin,
+    "odds": odds,
+    "policy": policy,
+    "policy in fp32": policy_in_fp32,
+    "distillation": distillation,
+}
 """Programs of a head, under `Settings.objective`."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from memcalc.engine.rlhf.tasks import TASKS
 from memcalc.engine.walk import Walked
-from memcalc.errors import InputError
 from memcalc.specs.job import Job
 
 
@@ -18,5 +17,7 @@ def walk(job: Job, *, detailed: bool = True) -> list[Walked]:
 
     assert job.cast is not None
     if TASKS[job.cast.run.task].is_online:
-        raise InputError(f"the phases of task {job.cast.run.task} are not known to memcalc yet", where="task")
+        from memcalc.engine.rlhf import online
+
+        return [online.walk(job, detailed=detailed)]
     return [offline.walk(job, detailed=detailed)]

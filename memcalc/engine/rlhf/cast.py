@@ -7,12 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from memcalc.engine.rlhf.presets import with_preset
+from memcalc.engine.rlhf.server import server_of
 from memcalc.engine.rlhf.tasks import SCORED, TASKS, Task
 from memcalc.errors import InputError, UnknownNameError
 from memcalc.models.score import with_score
 from memcalc.specs.job import Cast, Job, Role
 from memcalc.specs.read import Layer, merged
-from memcalc.specs.roles import OF_ROLE, OWN, ROLES
+from memcalc.specs.roles import OF_ROLE, OWN, ROLES, RLSpec, RolloutSpec
 from memcalc.specs.run import Run
 
 PROMPT_LENGTH = RESPONSE_LENGTH = 512
@@ -33,7 +34,7 @@ def resolve_cast(run: Run) -> Job:
     task = TASKS[typed.task]
     _refuse(typed, task)
     prompt, length, said = _lengths(typed, task)
-    plain = {"task": "train", "roles": None, "seq_len": length}
+    plain = {"task": "train", "roles": None, "rollout": RolloutSpec.model_construct(), "rl": RLSpec.model_construct(), "seq_len": length}
     job = resolve(typed.model_copy(update=plain))
     if task.has_score:
         job = replace(job, model=with_score(job.model, where="task"))
@@ -47,7 +48,7 @@ def resolve_cast(run: Run) -> Job:
     actor = Role("actor", job, idle=_idle(typed.roles, "actor"))
     return replace(
         job,
-        cast=Cast(typed, actor, tuple(others), prompt, sequences),
+        cast=Cast(typed, actor, tuple(others), prompt, sequences, server_of(typed, job.seq_len) if task.is_online else None),
         assumptions=(*job.assumptions, *said, *assumptions),
         notes=(*job.notes, *_notes(others)),
     )

@@ -14,8 +14,10 @@ from memcalc.engine.ranks import blocks_of
 from memcalc.engine.result import Term
 from memcalc.engine.settings import settings_of, trainable_of
 from memcalc.engine.strategies import Strategy, strategy_for
+from memcalc.engine.strategies.base import whole_model
 from memcalc.engine.walk import Reason, Snapshot, Walk
 from memcalc.specs.job import Role
+from memcalc.units import DTYPE_BYTES
 
 IDLE = {"params": ("weights/",), "optimizer": ("optimizer/",)}
 """What goes to the host between phases, by the beginnings of its paths; gradients are gone by then, buffers stay."""
@@ -40,6 +42,11 @@ class Player:
         self.strategy_class = strategy_for(self.job)
         self.reasons: dict[str, Reason] = {}
         self.records: dict[str, Any] = {}
+
+    @property
+    def width(self) -> int:
+        """Bytes of one of its weights as it computes with them."""
+        return DTYPE_BYTES[self.job.run.autocast or self.job.run.dtype]
 
     # ------------------------------------------------------------------ between passes
     @cached_property
@@ -70,11 +77,17 @@ class Player:
 
     @cached_property
     def loaded(self) -> Snapshot:
-        """The most that is there while it is loaded and its engine is constructed."""
-        walk = Walk()
-        step.initialize(walk, self._strategy(self._settings(), graph=self.trains))
+        """The most that is there while it is loaded and its engine is constructed: whole, where that is not done in shards."""
+        walk, strategy = Walk(), self._strategy(self._settings(), graph=self.trains)
+        if self.trains:
+            step.initialize(walk, strategy)
+            self._note(walk)
+            return self._own(walk.instants["initialize"])
+        if not self.job.loads_whole:
+            return self.resident
+        whole_model(walk, self.job, strategy.plan)
         self._note(walk)
-        return self._own(walk.instants["initialize"])
+        return max_of(self.resident, Snapshot(walk.total, dict(walk.by_path)))
 
     # ------------------------------------------------------------------ passes
     def scores(self, objective: str, *, sequences: Any = None, **more: Any) -> Snapshot:

@@ -17,7 +17,7 @@ from memcalc.components.mllama import CrossLayer
 from memcalc.components.own_attention import FalconAttention
 from memcalc.components.t5 import T5Attention
 from memcalc.dataclass import dataclass
-from memcalc.formulas import kv_cache
+from memcalc.formulas import ggml, kv_cache
 from memcalc.specs.model import Block, Component
 
 INDEX_SCALE_BYTES = 4
@@ -86,6 +86,8 @@ class LayerCache:
             return policy.source_tokens
         if self.window is None or not policy.windows:
             return kv_cache.padded_tokens(length, policy.block)
+        if policy.rolls:
+            return ggml.cells(length, window=self.window, ubatch=policy.step_tokens, pad=policy.block)
         if policy.step_tokens is None:
             return kv_cache.padded_tokens(kv_cache.kept_tokens(length, self.window), policy.block)
         if self.chunked:
@@ -109,6 +111,7 @@ class Policy:
         windows: layers with windows keep those; otherwise all tokens.
         block: tokens of a block.
         step_tokens: tokens of one step, for which layers with windows take room, too; None: they do not.
+        rolls: such layers are buffers for their window and one step, in whole blocks, that are written over (llama.cpp).
         width, state_width: bytes of a value of a convolution's state, and of a recurrent one.
         source_tokens: of the stack that cross-attention looks at.
         plain: as transformers' modules hold it: an indexer's keys in the model's dtype, all inputs of a convolution; servers' kernels hold
@@ -122,6 +125,7 @@ class Policy:
     windows: bool = True
     block: int = 1
     step_tokens: int | None = None
+    rolls: bool = False
     width: int = 2
     state_width: int = 2
     source_tokens: Any = 0

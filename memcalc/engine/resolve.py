@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from memcalc.specs.model import ModelSpec
 
 DEFAULT_SEQ_LEN = 4096
-SERVERS = ("vllm", "sglang", "trtllm")
+SERVERS = ("vllm", "sglang", "trtllm", "llamacpp")
 """Code that serves, by budgets of its own; one file of `memcalc.engine.serving` each."""
 
 
@@ -31,6 +31,7 @@ def resolve(run: Run) -> Job:
     Raises:
         InputError: names that are not known, degrees that do not go together, sizes that the model cannot have.
     """
+    run = _of_file(run)
     if run.code in SERVERS:
         from memcalc.engine.serving.resolve import resolve_server
 
@@ -145,6 +146,15 @@ def once(ignored: Iterable[str]) -> tuple[str, ...]:
     for line in ignored:
         found.setdefault(line.partition(":")[0], line)
     return tuple(found.values())
+
+
+def _of_file(run: Run) -> Run:
+    """A GGUF file is served by llama.cpp unless something else is said; transformers would bring its weights back to the model's dtype."""
+    if not run.model.endswith(".gguf") or run.task != "inference" or "code" in run.model_fields_set:
+        return run
+    from memcalc.specs.read import read_run
+
+    return read_run(run, code="llamacpp")
 
 
 def _assumed_cache(run: Run) -> tuple[str, ...]:

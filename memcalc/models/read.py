@@ -40,6 +40,10 @@ def read_config(name: str) -> Config:
     entry = catalogue.path_of(name)
     if entry is None and (os.path.exists(name) or _looks_like_path(name)):  # noqa: PTH110 (answers False where pathlib raises)
         path = _file_at(name)
+        if path.endswith(".gguf"):
+            from memcalc.models.gguf_config import gguf_config
+
+            return _config(gguf_config(path), where=path, name=name)
         return _config(read_json(path), where=path, name=name, folder=os.path.dirname(path) or ".")  # noqa: PTH120 (spelt as the user did)
     entry = entry or catalogue.path_of(catalogue.resolve(name) or "")
     if entry is not None:
@@ -91,7 +95,7 @@ def _inline(text: str) -> dict[str, Any]:
 
 
 def _looks_like_path(name: str) -> bool:
-    return name.startswith(("/", "./", "../", "~", ".\\", "..\\")) or name.endswith((".json", "/", "\\")) or name in {".", ".."} or name.count("/") > 1
+    return name.startswith(("/", "./", "../", "~", ".\\", "..\\")) or name.endswith((".json", ".gguf", "/", "\\")) or name in {".", ".."} or name.count("/") > 1
 
 
 def _file_at(name: str) -> str:

@@ -151,8 +151,8 @@ class Run(Spec):
 
     model: str = Field(description="a catalogue name, a Hub id, or a path to a config.json or its folder", json_schema_extra=PATH)
     task: Task = Field("train", description="what the job does")
-    code: Literal["transformers", "megatron", "torchtitan", "vllm", "sglang", "trtllm"] = Field(
-        "transformers", description="whose modules run; vllm, sglang and trtllm serve"
+    code: Literal["transformers", "megatron", "torchtitan", "vllm", "sglang", "trtllm", "llamacpp"] = Field(
+        "transformers", description="whose modules run; vllm, sglang, trtllm and llamacpp serve"
     )
     attention: Attention = Field("sdpa", description="attention kernel")
     attention_mask: bool = Field(False, description="the batch is padded and says so, so that the fused kernel gets a mask that it could do without")

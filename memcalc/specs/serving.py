@@ -44,3 +44,14 @@ class ServingSpec(Spec):
     enable_lora: bool = Field(False, description="vllm: room for adapters on every linear layer")
     max_loras: Count = Field(1, description="vllm: adapters in one step")
     max_lora_rank: Count = Field(16, description="vllm: the highest rank of an adapter")
+    speculative_model: str | None = Field(None, description="vllm, sglang: a draft model, with a cache of its own beside", json_schema_extra=PATH)
+    speculative_method: Literal["draft_model", "eagle", "eagle3", "mtp", "ngram"] | None = Field(
+        None, description="vllm, sglang: who guesses; mtp: the model's own modules for further tokens"
+    )
+    num_speculative_tokens: Count | None = Field(None, description="vllm, sglang: tokens that are guessed at once")
+    enable_dp_attention: bool = Field(False, description="sglang: attention and its cache by sequence on each of the dp ranks inside tp, experts over all")
+    n_gpu_layers: Annotated[int, Field(ge=0, strict=True)] | None = Field(None, description="llamacpp: layers on the cards, the output counted as one")
+    cache_type_k: str | None = Field(None, description="llamacpp: how keys are stored (f16, q8_0, …)")
+    cache_type_v: str | None = Field(None, description="llamacpp: how values are stored")
+    ubatch_size: Count = Field(512, description="llamacpp: tokens of a micro-batch, for which the compute buffer is made")
+    flash_attn: bool = Field(True, description="llamacpp: flash attention, without which all scores are held")

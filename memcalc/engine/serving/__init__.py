@@ -17,7 +17,7 @@ def serve(job: Job) -> Estimate:
     """The estimate of a resolved server."""
     engine = import_module(f"memcalc.engine.serving.{job.run.code}")
     found = []
-    for rank in ranks_of(job):
+    for rank in getattr(engine, "ranks", ranks_of)(job):
         budget: Budget = engine.budget(job, rank)
         found.append((rank, budget, pool(job, rank, budget)))
     ranks = [rank_estimate(job, rank, budget, serving) for rank, budget, serving in found]
@@ -25,17 +25,27 @@ def serve(job: Job) -> Estimate:
     i = min(range(len(found)), key=lambda i: (found[i][2].max_concurrency, -found[i][0].weights_bytes))
     _, budget, serving = found[i]
     ranks.insert(0, ranks.pop(i))
-    card, total = card_of(job), job.model.num_params
+    total = job.model.num_params
     return Estimate(
         model=ModelFacts(job.model.name, job.model.model_type, total, 0, job.model.active_params or total),
         asked=asked(job),
         ranks=tuple(ranks),
-        verdict=Verdict(card.name, card.capacity_bytes, ranks[0].device_bytes, margin=0.0, refusal=budget.refusal or refusal(serving)),
+        verdict=verdict_of(job, ranks, budget, serving),
         assumptions=(*job.assumptions, *budget.assumptions),
         notes=(*job.notes, *budget.notes, *turned_away(serving)),
         ignored=job.ignored,
+        host_bytes=sum(term.bytes for rank in ranks for term in rank.host),
         serving=serving,
     )
+
+
+def verdict_of(job: Job, ranks: list[RankEstimate], budget: Budget, serving: Serving) -> Verdict | None:
+    """Of the card that holds most; an engine that takes a share of it may refuse to start."""
+    if job.run.hardware.gpu is None:
+        return None
+    card, most = card_of(job), max(rank.device_bytes for rank in ranks)
+    no = "" if budget.room_bytes is not None else budget.refusal or refusal(serving)
+    return Verdict(card.name, card.capacity_bytes, most, margin=0.0, refusal=no)
 
 
 def asked(job: Job) -> dict[str, Any]:
@@ -55,8 +65,9 @@ def pool(job: Job, rank: Rank, budget: Budget) -> Serving:
         blocks = job.run.serving.num_gpu_blocks_override or left // (each * policy.block)
         left = blocks * each * policy.block
     one = int(sequence_bytes(rank.caches, length, policy))
-    concurrency = left / one if one else float("inf")
-    tokens = left // each if uniform and each else int(concurrency * length) if one else 0
+    room = left if budget.room_bytes is None else max(budget.room_bytes, 0)
+    concurrency = room / one if one else float("inf")
+    tokens = left // each if uniform and each else int(left / one * length) if one else 0
     limit = max(length, job.model.max_position_embeddings or length)
     return Serving(
         engine=job.run.code,
@@ -69,7 +80,7 @@ def pool(job: Job, rank: Rank, budget: Budget) -> Serving:
         max_model_len=length,
         sequence_bytes=one,
         max_concurrency=concurrency,
-        largest_model_len=_longest(rank, budget, left, limit),
+        largest_model_len=_longest(rank, budget, room, limit),
     )
 
 
@@ -99,7 +110,7 @@ def rank_estimate(job: Job, rank: Rank, budget: Budget, serving: Serving) -> Ran
         Instant("prefill", at, (*budget.weights, cache, *budget.activations, *budget.others)),
         Instant("decode", at, (*budget.weights, cache, *budget.others)),
     )
-    return RankEstimate(at, job.mesh.world // job.mesh.pp, instants, None, budget.device)
+    return RankEstimate(at, job.mesh.world // job.mesh.pp, instants, None, budget.device, budget.host)
 
 
 def _longest(rank: Rank, budget: Budget, left: int, limit: int) -> int:

@@ -24,6 +24,8 @@ class Budget(NamedTuple):
         policy: how the cache is stored.
         refusal: why the engine would not get so far.
         assumptions, notes: in words.
+        host: what it holds there.
+        room_bytes: what its cache could have, for an engine that takes no share of the card; None: what it has.
     """
 
     requested_bytes: int
@@ -36,6 +38,8 @@ class Budget(NamedTuple):
     refusal: str = ""
     assumptions: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    host: tuple[Term, ...] = ()
+    room_bytes: int | None = None
 
 
 def card_of(job: Job) -> Gpu:

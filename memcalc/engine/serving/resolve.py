@@ -14,6 +14,8 @@ from memcalc.specs.run import Run
 if TYPE_CHECKING:
     from memcalc.specs.model import ModelSpec
 
+LLAMACPP = "llamacpp"
+
 OF_ENGINE: dict[str, tuple[str, ...]] = {
     "gpu_memory_utilization": ("vllm",),
     "mem_fraction_static": ("sglang",),
@@ -27,6 +29,18 @@ OF_ENGINE: dict[str, tuple[str, ...]] = {
     "max_lora_rank": ("vllm",),
     "enable_expert_parallel": ("vllm",),
     "enforce_eager": ("vllm", "sglang"),
+    "speculative_model": ("vllm", "sglang"),
+    "speculative_method": ("vllm", "sglang"),
+    "num_speculative_tokens": ("vllm", "sglang"),
+    "enable_dp_attention": ("sglang",),
+    "max_num_batched_tokens": ("vllm", "sglang", "trtllm"),
+    "max_num_seqs": ("vllm", "sglang", "trtllm"),
+    "block_size": ("vllm", "sglang", "trtllm"),
+    "n_gpu_layers": (LLAMACPP,),
+    "cache_type_k": (LLAMACPP,),
+    "cache_type_v": (LLAMACPP,),
+    "ubatch_size": (LLAMACPP,),
+    "flash_attn": (LLAMACPP,),
 }
 """The engines that read each of the keys that not all have."""
 
@@ -43,10 +57,10 @@ def resolve_server(run: Run) -> Job:
 
     if run.task != "inference":
         raise InputError(f"{run.code} serves, and the task is {run.task}; give task: inference, or code: transformers", where="code")
-    if run.hardware.gpu is None:
+    if run.hardware.gpu is None and run.code != LLAMACPP:
         raise InputError(f"{run.code} takes a share of a card, and none is named: give --gpu (`memcalc gpus` lists them)", where="hardware.gpu")
     model = _stored(run, read_model(run.model))
-    mesh = mesh_of(run)
+    mesh = mesh_of(run) if run.code != LLAMACPP else layered(run)
     check_degrees(run, model, mesh)
     if not layer_caches(model.blocks):
         raise InputError(f"{model.name} remembers nothing of a sequence, so {run.code} makes no cache for it; use code: transformers", where="model")
@@ -64,6 +78,17 @@ def resolve_server(run: Run) -> Job:
     return Job(run, model, mesh, "ddp", 0, run.micro_batch, length, assumptions=tuple(assumptions), notes=notes, ignored=ignored)
 
 
+def layered(run: Run) -> Mesh:
+    """llama.cpp's cards: each has some of the layers, whatever is said of other degrees.
+
+    Raises:
+        ShardingError: something is.
+    """
+    if run.sharding.tp > 1 or run.sharding.cp > 1 or (run.sharding.dp or 1) > 1:
+        raise ShardingError("llama.cpp spreads layers over its cards: give --gpus, and no tp, cp or dp", where="sharding")
+    return Mesh(pp=max(run.sharding.pp, run.hardware.gpus or 1))
+
+
 def check_degrees(run: Run, model: ModelSpec, mesh: Mesh) -> None:
     """Heads divide over tensor-parallel ranks; KV heads do, or ranks divide over them; every stage has a layer."""
     if model.num_heads and model.num_heads % mesh.tp:
@@ -79,7 +104,7 @@ def check_degrees(run: Run, model: ModelSpec, mesh: Mesh) -> None:
 
 def _stored(run: Run, model: ModelSpec) -> ModelSpec:
     """The model as it is loaded: its checkpoint's quantization, or the one asked for where it has none."""
-    if run.quantization is None or model.quantization is not None:
+    if run.quantization is None or model.quantization is not None or run.code == LLAMACPP:
         return model
     from memcalc.models.quantized import loading
     from memcalc.specs.quantization import Quantization, Rule

@@ -56,6 +56,10 @@ class Block:
     after: Block | None = None
 
 
+Places = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]
+"""Size and address of free blocks, pool by pool."""
+
+
 @dataclass
 class CachingAllocator:
     """Hands out blocks of segments.
@@ -124,6 +128,10 @@ class CachingAllocator:
         there = pool[at][0]
         taken = size if self._splits(there - size, small=small) else there
         self._note(self.allocated_bytes + taken, self.requested_bytes + num_bytes)
+
+    def free_places(self) -> Places:
+        """The free blocks of the large and of the small pool: where the next requests will go."""
+        return tuple(self._free[False]), tuple(self._free[True])
 
     # ------------------------------------------------------------------ inside
     def _splits(self, rest: int, *, small: bool) -> bool:

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from memcalc.engine import step
-from memcalc.engine.allocator import Block, CachingAllocator
+from memcalc.engine.allocator import Block, CachingAllocator, Places
 from memcalc.engine.plan import Plan
 from memcalc.engine.strategies import Strategy
 from memcalc.engine.walk import Reason, Walk
@@ -155,9 +155,10 @@ class Replay(Walk):
                 else:
                     self._place(come.path, come.num_bytes)
                 continue
-            found = (self._placed_last(path, num_bytes) for path, num_bytes in gone_before)
-            for _, _, block in sorted((placed for placed in found if placed), key=lambda placed: placed[1]):
-                allocator.free(block)
+            if gone_before:
+                found = (self._placed_last(path, num_bytes) for path, num_bytes in gone_before)
+                for _, _, block in sorted((placed for placed in found if placed), key=lambda placed: placed[1]):
+                    allocator.free(block)
             for index in gone:
                 allocator.free(blocks.pop(index))
 
@@ -240,9 +241,14 @@ def play(
     for first_plan, first_strategy in steps:
         step.one(walk, first_plan, first_strategy, accumulated=accumulated)
         walk.end_step(start)
+    before: Places | None = None
     for _ in range(NUM_STEPS):
         step.one(walk, plan, strategy, accumulated=accumulated)
         walk.end_step(start)
+        places = allocator.free_places()
+        if places == before:  # the next step finds what this one found
+            break
+        before = places
     return allocator
 
 

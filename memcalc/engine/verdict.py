@@ -24,18 +24,19 @@ def reservation(job: Job, walked: Walked, allocated_bytes: int, *, capacity_byte
     from memcalc.engine.lengths import steps_of
     from memcalc.engine.replay import play
 
-    room = None
     if capacity_bytes is None and job.run.hardware.gpu is not None:
         capacity_bytes = find_gpu(job.run.hardware.gpu).capacity_bytes
-    if capacity_bytes is not None:
-        in_flight = allocated_bytes - walked.walk.total if job.mesh.pp > 1 else 0
-        room = capacity_bytes - sum(t.bytes for t in device_terms(job)) - max(in_flight, 0)
+    room = None if capacity_bytes is None else capacity_bytes - sum(t.bytes for t in device_terms(job))
     lazy = job.engine not in ("deepspeed", "megatron")
     options: dict[str, Any] = {"accumulated": job.run.grad_accum > 1, "training": job.run.task != "inference", "lazy_states": lazy}
     if job.run.lengths is not None:
         options["steps"] = steps_of(job)
     try:
-        allocator = play(walked.plan, walked.strategy, capacity_bytes=room, **options)
+        allocator = play(walked.plan, walked.strategy, capacity_bytes=room if job.mesh.pp == 1 else None, **options)
+        if room is not None and job.mesh.pp > 1:
+            room -= max(allocated_bytes - allocator.peak_requested_bytes, 0)  # what the other micro-batches in flight take
+            if allocator.peak_reserved_bytes > room:
+                allocator = play(walked.plan, walked.strategy, capacity_bytes=room, **options)
     except OutOfMemory as error:
         short = max(error.reserved_bytes + error.num_bytes - allocated_bytes, 0)
         return Reservation((Term("reserved/held when a segment was refused", short, "reserved + wanted - allocated", {}, SOURCE),), 1, error.num_bytes)

@@ -13,7 +13,7 @@ from memcalc.whatif.limits import Limit, Limits
 
 RULE = (
     "at most: one unit more needs more than the card may give, allocated bytes and what stands outside the allocator alone. safe: up to there the step, "
-    "played through the caching allocator at several values, gets by (to within 1/256)."
+    "played through the caching allocator at several values, gets by, and at one unit more does not."
 )
 HEAD = ("key", "asked", "safe", "at most", "needs", "one more needs", "what binds")
 FIELDS = ("key", "asked", "safe", "bound", "need_bytes", "above_bytes", "instant")

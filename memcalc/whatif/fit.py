@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 IMPOSSIBLE = 1 << 60
 """The need of what cannot be."""
 
+STRIDE = 6
+"""Powers of two looked at in one array."""
+
 FINE = 256
 """Values looked at in one array between a value that fits and one that does not."""
 
@@ -98,6 +101,13 @@ def _peak(walk: Any) -> int:
     return max(int(shot.total) for shot in walk.instants.values())
 
 
+def granule(job: Job) -> int:
+    """Lengths are a multiple of this: the ranks that cut sequences."""
+    mesh = job.mesh
+    halves = 2 if job.run.code == "megatron" and mesh.cp > 1 else 1
+    return int(mesh.cp * halves * (mesh.tp if mesh.sp else 1))
+
+
 def largest(fits: Callable[[Ints], Bools], *, cap: int, step: int = 1, marks: Iterable[int] = ()) -> int:
     """The largest multiple of `step` up to `cap` that fits, 0 where none does; what is above it does not, as far as is looked.
 
@@ -106,9 +116,7 @@ def largest(fits: Callable[[Ints], Bools], *, cap: int, step: int = 1, marks: It
     """
     import numpy as np
 
-    high = 1
-    while high * step <= cap and fits(np.asarray([high * step], dtype=np.int64))[0]:
-        high *= 2
+    high = _first_power(fits, cap // step, step)
     top = min(4 * high, cap // step)
     near = {m // step + d for m in marks for d in (-1, 0, 1)}
     found = _highest(fits, [*np.unique(np.geomspace(1, max(top, 1), FINE).astype(np.int64)).tolist(), *(n for n in near if 1 <= n <= top)], step)
@@ -118,6 +126,19 @@ def largest(fits: Callable[[Ints], Bools], *, cap: int, step: int = 1, marks: It
             break
         found = above
     return found * step
+
+
+def _first_power(fits: Callable[[Ints], Bools], most: int, step: int) -> int:
+    """The first power of two that does not fit, or that is more than there may be; looked for in strides, for the largest take long to count."""
+    import numpy as np
+
+    begin = 0
+    while True:
+        powers = [1 << i for i in range(begin, begin + STRIDE) if 1 << i <= most]
+        able = fits(np.asarray(powers, dtype=np.int64) * step) if powers else np.asarray([], dtype=bool)
+        if len(powers) < STRIDE or not able.all():
+            return next((power for power, fit in zip(powers, able.tolist(), strict=True) if not fit), 1 << (begin + len(powers)))
+        begin += STRIDE
 
 
 def _next(fits: Callable[[Ints], Bools], found: int, step: int, top: int) -> int:
@@ -138,15 +159,27 @@ def _highest(fits: Callable[[Ints], Bools], values: Iterable[int], step: int, ot
     return int(able[-1]) if len(able) else otherwise
 
 
-def highest_between(fits: Callable[[int], bool], low: int, high: int, *, unit: int = 1) -> int:
-    """By bisection, a value that fits where one at most a unit above does not; `low` is taken to fit, and is the answer where nothing above does.
+def highest_between(fits: Callable[[int], bool], low: int, high: int, *, near: int | None = None) -> int:
+    """By bisection, a value that fits where the next does not; `low` is taken to fit, and is the answer where nothing above does.
+
+    Args:
+        fits: whether a value does.
+        low, high: ends.
+        near: where the answer is expected; looked for in growing steps from there.
 
     >>> highest_between(lambda n: n * n <= 90, 1, 90)
     9
     """
     if fits(high):
         return high
-    while high - low > unit:
+    if near is not None and low < near < high:
+        step = 1 if fits(near) else -1
+        while low < near < high and fits(near) == (step > 0):
+            low, high = (near, high) if step > 0 else (low, near)
+            near, step = near + step, step * 2
+        if low < near < high:
+            low, high = (near, high) if step < 0 else (low, near)
+    while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low

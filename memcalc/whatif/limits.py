@@ -2,14 +2,16 @@
 
 Each answer has two figures. Its *bound*: one unit more does not fit, because what is allocated at the peak and what stands outside the allocator
 are more than the card may give; found exactly, in arrays. What is *safe*: the highest up to the bound for which the step, played through the
-caching allocator within the card, gets by, with all that is looked at below. The two are one where the card is not nearly full of what stays.
+caching allocator within the card, gets by, with all that is looked at below; one unit more does not. The two are one where the card is not
+nearly full of what stays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from memcalc.engine.estimate import walk_ranks
 from memcalc.engine.ranks import num_layers
@@ -19,8 +21,9 @@ from memcalc.specs.gpus import find_gpu
 from memcalc.specs.job import Job
 from memcalc.specs.read import read_run
 from memcalc.specs.run import Run
-from memcalc.whatif.fit import Room, highest_between, largest, need, needs, plays, room_for
+from memcalc.whatif.fit import Room, granule, highest_between, largest, need, needs, outside_bytes, plays, room_for
 from memcalc.whatif.sweep import bounds_of
+from memcalc.whatif.tokens import Tokens, most_tokens
 
 if TYPE_CHECKING:
     from memcalc.whatif.fit import Bools, Ints
@@ -28,12 +31,11 @@ if TYPE_CHECKING:
 MAX_LENGTH, MAX_BATCH = 1 << 27, 1 << 20
 """No longer sequence and no larger batch is looked for."""
 
-MAX_LENGTHS = 4096
-"""Lengths for which the largest batch is found; of longer sequences, evenly spread ones."""
+LOOKS = 4
+"""Values up to a bound that are played before the last that gets by is closed in on: a play takes a twentieth of a second."""
 
-
-LOOKS, GRAIN = 6, 256
-"""Values up to a bound that are played, and into how many parts of it the last step is: a play takes a tenth of a second."""
+Played: TypeAlias = "Callable[[int, int], bool]"
+"""Whether a batch of a length is played through within the room."""
 
 
 class Limit(NamedTuple):
@@ -61,24 +63,6 @@ class Limit(NamedTuple):
     terms: tuple[tuple[str, int], ...]
     step: int = 1
     stop: str = ""
-
-
-class Tokens(NamedTuple):
-    """Tokens of a batch that holds any number of equally long sequences.
-
-    Attributes:
-        bound: as many tokens fit in whatever shape, up to `seq_len`.
-        safe: as many as the caching allocator gets by with in the shapes that are played: the longest sequences, and those that set the bound.
-        seq_len: the longest sequence looked at.
-        worst: the batch and length of the smallest shape that does not fit.
-        every: lengths are looked at in steps of so many.
-    """
-
-    bound: int
-    safe: int
-    seq_len: int
-    worst: tuple[int, int]
-    every: int
 
 
 class Probe(NamedTuple):
@@ -128,11 +112,17 @@ def limits(run: Run, *, limit_bytes: int | None = None, margin: float = 0.0) -> 
     job = resolve(run)
     if job.run.code in SERVERS:
         return _served(job, room)
-    length = _of_size(job, room, "seq_len", cap=MAX_LENGTH, step=granule(job))
-    batch = _of_size(job, room, "micro_batch", cap=MAX_BATCH, step=1)
+
+    @cache
+    def played(micro_batch: int, seq_len: int) -> bool:
+        return plays(replace(job, micro_batch=micro_batch, seq_len=seq_len), room.room_bytes)
+
+    length = _of_size(job, room, "seq_len", played, cap=MAX_LENGTH, step=granule(job))
+    bound, safe = length.bound * job.micro_batch, length.safe * job.micro_batch  # tokens take much the same in any shape
+    batch = _of_size(job, room, "micro_batch", played, cap=MAX_BATCH, step=1, near=safe // job.seq_len)
     rank, kept = _of_rank(job, room), _of_kept(job, room)
-    tokens = _of_tokens(job, room) if batch.bound else None
-    return Limits(job, room, tuple(a for a in (length, batch, rank, kept) if a is not None), tokens, tuple(probes(job, room, batch.bound)))
+    tokens = _of_tokens(job, room, played, bound=bound, safe=safe) if batch.bound else None
+    return Limits(job, room, tuple(a for a in (length, batch, rank, kept) if a is not None), tokens, probes(job, room, batch.bound))
 
 
 def _served(job: Job, room: Room) -> Limits:
@@ -153,44 +143,47 @@ def _served(job: Job, room: Room) -> Limits:
     return Limits(job, room, answers, None, ())
 
 
-def granule(job: Job) -> int:
-    """Lengths are a multiple of this: the ranks that cut sequences."""
-    mesh = job.mesh
-    halves = 2 if job.run.code == "megatron" and mesh.cp > 1 else 1
-    return int(mesh.cp * halves * (mesh.tp if mesh.sp else 1))
+def probes(job: Job, room: Room, most: int) -> tuple[Probe, ...]:
+    """The trials that find a largest batch, with the reading to expect at each."""
+    import numpy as np
+
+    batches = np.asarray(list(tries(most)), dtype=np.int64)
+    outside = outside_bytes(job)
+    needed = needs(job, batches, np.full_like(batches, job.seq_len)).tolist()
+    return tuple(Probe(batch, n - outside, n <= room.room_bytes) for batch, n in zip(batches.tolist(), needed, strict=True))
 
 
-def probes(job: Job, room: Room, most: int) -> Iterator[Probe]:
-    """Batches to try in turn: one, doubled until one does not fit, then the middles between the last that fits and the first that does not."""
+def tries(most: int) -> Iterator[int]:
+    """Batches to try in turn: one, doubled until one does not fit, then the middles between the last that fits and the first that does not.
+
+    >>> list(tries(5))
+    [1, 2, 4, 8, 6, 5]
+    """
     low, high = 0, 1
-    while True:
-        yield _probe(job, room, high)
-        if high > most:
-            break
+    while high <= most:
+        yield high
         low, high = high, high * 2
+    yield high
     while high - low > 1:
         middle = (low + high) // 2
-        yield _probe(job, room, middle)
+        yield middle
         low, high = (middle, high) if middle <= most else (low, middle)
 
 
 # ---------------------------------------------------------------------- inside
-def _probe(job: Job, room: Room, batch: int) -> Probe:
-    here = replace(job, micro_batch=batch)
-    allocated = max(int(shot.total) for one in walk_ranks(here, detailed=False) for shot in one.walk.instants.values())
-    return Probe(batch, allocated, need(here) <= room.room_bytes)
-
-
-def _of_size(job: Job, room: Room, key: str, *, cap: int, step: int) -> Limit:
+def _of_size(job: Job, room: Room, key: str, played: Played, *, cap: int, step: int, near: int | None = None) -> Limit:
     import numpy as np
+
+    def pair(n: int) -> tuple[int, int]:
+        return (n * step, job.seq_len) if key == "micro_batch" else (job.micro_batch, n * step)
 
     def fits(values: Ints) -> Bools:
         other = np.full_like(values, job.seq_len if key == "micro_batch" else job.micro_batch)
-        pair = (values, other) if key == "micro_batch" else (other, values)
-        return needs(job, *pair) <= room.room_bytes
+        sizes = (values, other) if key == "micro_batch" else (other, values)
+        return needs(job, *sizes) <= room.room_bytes
 
     bound = largest(fits, cap=cap, step=step, marks=bounds_of(job) if key == "seq_len" else ())
-    safe = step * _safe(lambda n: plays(_with(job, key, n * step), room.room_bytes), bound // step)
+    safe = step * _safe(lambda n: played(*pair(n)), bound // step, near=near)
     return _limit(key, getattr(job, key), bound, safe, lambda n: _with(job, key, n), step=step)
 
 
@@ -198,15 +191,15 @@ def _with(job: Job, key: str, value: int) -> Job:
     return replace(job, micro_batch=value) if key == "micro_batch" else replace(job, seq_len=value)
 
 
-def _safe(fits: Callable[[int], bool], bound: int) -> int:
-    """The highest up to a bound such that it, and all that is looked at below it, is played through, and a little more is not.
+def _safe(fits: Callable[[int], bool], bound: int, *, near: int | None = None) -> int:
+    """The highest up to a bound such that it, and all that is looked at below it, is played through, and one more is not.
 
     Where blocks find a place is a matter of their sizes, so a smaller batch may fail where a larger one goes through.
     """
     low = 0
     for value in sorted({bound * i // LOOKS for i in range(1, LOOKS + 1)} - {0}):
         if not fits(value):
-            return highest_between(fits, low, value, unit=max(1, bound // GRAIN))
+            return highest_between(fits, low, value, near=near)
         low = value
     return low
 
@@ -272,34 +265,15 @@ def _kept(job: Job, layers: int) -> int:
     return max(layers - (run.recompute_num_layers or 1), 0) if run.recompute_method == "block" else 0
 
 
-def _of_tokens(job: Job, room: Room) -> Tokens:
-    """For every length the smallest batch that does not fit, by bisection of all at once; the smallest of those shapes sets the limit."""
-    import numpy as np
-
-    unit = granule(job)
-    every = unit * max(1, -(-(job.seq_len // unit) // MAX_LENGTHS))
-    lengths = np.arange(every, job.seq_len + 1, every, dtype=np.int64)
-    if not len(lengths):
-        lengths = np.asarray([job.seq_len], dtype=np.int64)
-    low, high = np.zeros_like(lengths), np.ones_like(lengths)
-    rising = np.flatnonzero(needs(job, high, lengths) <= room.room_bytes)
-    while len(rising):
-        low[rising], high[rising] = high[rising], high[rising] * 2
-        rising = rising[(needs(job, high[rising], lengths[rising]) <= room.room_bytes) & (high[rising] < MAX_LENGTH)]
-    while (open_ := np.flatnonzero(high - low > 1)).size:
-        middle = (low[open_] + high[open_]) // 2
-        able = needs(job, middle, lengths[open_]) <= room.room_bytes
-        low[open_], high[open_] = np.where(able, middle, low[open_]), np.where(able, high[open_], middle)
-    tokens = high * lengths
-    i = int(tokens.argmin())
-    most = int(tokens[i]) - 1
-    shapes = {int(lengths[i]), int(lengths[-1])}
+def _of_tokens(job: Job, room: Room, played: Played, *, bound: int, safe: int) -> Tokens:
+    """Tokens of a batch in any shape; `bound` and `safe` are those of one batch, which they come near to."""
+    found = most_tokens(job, room.room_bytes, near=bound)
+    shapes = sorted({found.worst[1], found.seq_len}, reverse=True)
 
     def fits(tokens: int) -> bool:
-        shown = [replace(job, micro_batch=tokens // length, seq_len=length) for length in shapes if tokens >= length]
-        return all(plays(one, room.room_bytes) for one in shown)
+        return all(played(tokens // length, length) for length in shapes if tokens >= length)
 
-    return Tokens(most, _safe(fits, most), int(lengths[-1]), (int(high[i]), int(lengths[i])), every)
+    return found._replace(safe=highest_between(fits, 0, found.bound, near=safe))
 
 
-__all__ = ["Limit", "Limits", "Probe", "Tokens", "granule", "limits", "probes"]
+__all__ = ["Limit", "Limits", "Probe", "Tokens", "granule", "limits", "probes", "tries"]

@@ -29,7 +29,12 @@ def test_no_more_than_the_cap_is_answered() -> None:
     assert largest(lambda values: np.full(len(values), fill_value=True), cap=1000, step=3) == 999
 
 
-@given(st.integers(0, 1000), st.integers(1, 50))
-def test_bisection_ends_within_a_unit(limit: int, unit: int) -> None:
-    found = highest_between(lambda n: n <= limit, 0, 1001, unit=unit)
-    assert found <= limit < found + unit
+@given(st.integers(0, 1000), st.none() | st.integers(-5, 1200))
+def test_bisection_ends_at_the_last_that_fits(limit: int, near: int | None) -> None:
+    assert highest_between(lambda n: n <= limit, 0, 1001, near=near) == limit
+
+
+def test_a_good_guess_saves_looks() -> None:
+    looks: list[int] = []
+    assert highest_between(lambda n: not looks.append(n) and n <= 40_123, 0, 60_000, near=40_120) == 40_123  # type: ignore[func-returns-value]
+    assert len(set(looks)) < 8

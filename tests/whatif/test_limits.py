@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,12 @@ JOBS: list[tuple[str, dict[str, Any]]] = [
     ("falcon-mamba-7b", {"engine": "fsdp2", "gpus": 16}),
 ]
 
+TINY = {
+    "model_type": "llama", "hidden_size": 256, "intermediate_size": 1000, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+    "vocab_size": 1000, "max_position_embeddings": 4096, "head_dim": 64, "tie_word_embeddings": False, "rms_norm_eps": 1e-6, "hidden_act": "silu",
+    "attention_bias": False, "mlp_bias": False, "attention_dropout": 0.0,
+}  # fmt: skip
+
 
 def answer(found: module.Limits, key: str) -> Limit:
     return next(one for one in found.answers if one.key == key)
@@ -40,7 +48,7 @@ def test_one_unit_more_does_not_fit_and_the_answer_does(monkeypatch: pytest.Monk
     found = limits(read_run(model, gpu=f"{gib}GiB", micro_batch=batch, seq_len=256, **keys))
     for key, field in (("seq_len", "seq_len"), ("micro_batch", "micro_batch")):
         one = answer(found, key)
-        assert one.safe >= one.bound - one.bound // module.GRAIN
+        assert one.safe == one.bound
         if one.bound:
             assert need(replace(found.job, **{field: one.bound})) == one.need_bytes <= found.room.room_bytes
         assert need(replace(found.job, **{field: one.bound + one.step})) == one.above_bytes > found.room.room_bytes  # type: ignore[operator]
@@ -59,11 +67,18 @@ def test_any_shape_of_so_many_tokens_fits_and_one_of_one_more_does_not(monkeypat
     assert need(replace(found.job, micro_batch=batch, seq_len=length)) > room
 
 
-def test_what_is_safe_is_played_through() -> None:
-    found = limits(read_run("qwen2.5-0.5b", gpu="24GiB", seq_len=512))
-    for one in found.answers:
+@pytest.mark.parametrize(
+    "keys",
+    [{}, {"engine": "fsdp2", "gpus": 8, "recompute": "full"}, {"engine": "fsdp1", "gpus": 8}, {"zero": 3, "gpus": 8}, {"code": "megatron", "tp": 2, "gpus": 2}],
+    ids=str,
+)
+def test_what_is_safe_is_played_through_and_one_more_is_not(keys: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(TINY), encoding="utf-8")
+    found = limits(read_run(str(tmp_path), gpu="2GiB", seq_len=512, **keys))
+    for one in found.answers[:2]:
         assert 0 < one.safe <= one.bound
         assert plays(replace(found.job, **{one.key: one.safe}), found.room.room_bytes)
+        assert not plays(replace(found.job, **{one.key: one.safe + 1}), found.room.room_bytes)
 
 
 def test_a_margin_lowers_the_answers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,14 @@ from memcalc.code.context import Context, Settings
 from memcalc.engine.flow import BESIDE, BESIDE_GRADIENT, LOSS_GRADIENT, STREAM, STREAM_GRADIENT, Flow, Profile
 from memcalc.specs.model import Block
 from memcalc.tape.graph import saved_above
+from memcalc.tape.host import Host
 from memcalc.tape.span import Span, split, sum_up
 from memcalc.tape.tape import Edge, Leaf, Tape
-from memcalc.tape.tensor import Event, Record, Tensor
+from memcalc.tape.tensor import Event, Record, Tensor, numel
+from memcalc.units import DTYPE_BYTES
+
+LOSS_SAVES = 3
+"""Tensors of a size worth sending to the host that a loss saves: log-probabilities twice, and labels."""
 
 
 def profile(
@@ -49,6 +54,7 @@ def profile(
         autocast=settings.autocast,
         marks=settings.marks != "none",
         keeps_inputs=settings.keeps_linear_inputs,
+        offloads=settings.offloads and settings.records,
     )
     recording = _Recording(Context(tape, settings), block, x, shared, again=recompute and settings.records, layers=layers)
     recording.take(beside, graded)
@@ -121,6 +127,7 @@ class _Recording:
         self.release()
         profile.release = sum_up(events[begin:])
         profile.keeps = self.kept()
+        profile.host_bytes = self.tape.host.num_bytes if self.tape.host is not None else 0
         runs_back = (went.out.requires_grad and not went.passed) or any(flow.requires_grad for flow in went.made.values())
         if not (ctx.settings.records and runs_back):
             return profile
@@ -138,12 +145,29 @@ class _Recording:
         if not self.again:
             self.inputs.clear()
             ctx.lingering.clear()
+        if tape.host is not None:
+            self.send(tape.host)
         if y.storage is not None and self.block.role != "head":
             y.storage.record.path = self.stream
         made = _publish(ctx, self.known, self.taken if self.block.role == "embedding" else None)
         passed = y.storage is not None and y.storage.record is self.taken
         out = self.x if passed else Flow(y.shape, y.dtype, y.requires_grad or self.again)
         return _Forward(out, (y.node, y.index) if y.node is not None else None, made, passed)
+
+    def send(self, host: Host) -> None:
+        """What is saved is on the host when the next block begins; a checkpoint's input, too. Copies for the last norm and the head are under way longer."""
+        if self.again:
+            host.take(numel(self.x.shape) * DTYPE_BYTES[self.x.dtype])
+            self.inputs.clear()
+        if self.block.role not in ("norm", "head"):
+            host.settle()
+
+    def fetch(self) -> None:
+        """A checkpoint's input comes back from the host."""
+        self.inputs.append(self.tape.input(self.x.shape, self.x.dtype, self.stream, requires_grad=self.x.requires_grad))
+        if isinstance(self.inputs[0].node, Leaf):
+            self.inputs[0].node.path = self.gradient
+        self.leaves[0] = (self.inputs[0].node, self.gradient)
 
     def once(self) -> Tensor:
         """One repetition of the block: its module on its input, several times over where several layers are one unit."""
@@ -162,6 +186,8 @@ class _Recording:
             self.ctx.lingering["logits"] = (Tensor(self.tape, logits.shape, logits.dtype, logits.storage),)
         for node in self.ctx.asides:
             node.forget()
+        if self.tape.host is not None and self.block.role == "norm":
+            self.tape.host.age(LOSS_SAVES)
 
     def kept(self) -> frozenset[str]:
         """Names of shared tensors that are saved for backward."""
@@ -180,8 +206,10 @@ class _Recording:
         self.y = None
         begin = len(events)
         if self.again:
+            if not self.inputs:
+                self.fetch()
             held += [ctx.shared.pop(name) for name in ctx.differentiable & went.made.keys()]
-            with tape.enable_grad():
+            with tape.enable_grad(), tape.on_card():
                 second = self.once()
             edge = (second.node, second.index) if second.node is not None else None
             del second
@@ -191,6 +219,8 @@ class _Recording:
         if self.again and ctx.settings.code != "megatron":
             edge = _put_off(tape, edge, grad, begin)
         tape.backward(edge, grad)
+        if tape.host is not None:
+            tape.host.settle()
         self.inputs.clear()
         for leaf, path in self.leaves:
             if leaf is not None and leaf.grads[0] is not None and leaf.grads[0].storage is not None:

@@ -18,7 +18,7 @@ from memcalc.engine.walk import Reason, Walk
 from memcalc.errors import InputError
 from memcalc.formulas.loss import logits_bytes
 from memcalc.specs.job import Job
-from memcalc.specs.run import EvaluationSpec
+from memcalc.specs.run import EvaluationSpec, Run
 from memcalc.tape.span import minimum
 from memcalc.units import DTYPE_BYTES, ceil_div
 
@@ -71,15 +71,12 @@ def host_terms(job: Job) -> tuple[Term, ...]:
     return (Term("host/pageable/logits and labels of evaluation", num_bytes, "samples * seq_len * (vocab_size * 4 + 8)", inputs, SOURCE),)
 
 
-def refuse_evaluation(job: Job) -> None:
+def refuse_evaluation(run: Run, spec: EvaluationSpec) -> None:
     """Say no to what is asked and cannot be given.
 
     Raises:
         InputError: it is not the Trainer's loop that runs, or it is not said how much is kept.
     """
-    spec, run = job.run.evaluation, job.run
-    if spec is None:
-        return
     if run.task != "train" or run.code != "transformers" or run.sharding.pp > 1:
         raise InputError("it is an evaluation in the loop of transformers' Trainer: task train, code transformers, without a pipeline", where="evaluation")
     if not spec.prediction_loss_only and spec.samples is None:

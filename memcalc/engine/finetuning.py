@@ -26,7 +26,8 @@ OF_BASES = {
 OF_TRAINING = (
     *("loss", "optimizer", "optimizer_foreach", "momentum", "optimizer_rank", "optim_target_modules", "grad_accum", "trainable_layers", "checkpoint_save"),
     *("recompute", "recompute_method", "recompute_num_layers", "recompute_modules", "use_reentrant"),
-    *("sharding.reduce_dtype", "sharding.gradient_as_bucket_view", "sharding.bucket_cap_mb", "sharding.sync_each_batch", "offload.optimizer"),
+    *("sharding.reduce_dtype", "sharding.gradient_as_bucket_view", "sharding.bucket_cap_mb", "sharding.sync_each_batch"),
+    *("offload.optimizer", "offload.activations"),
 )
 """Keys that say how a model is trained."""
 
@@ -99,6 +100,10 @@ def refuse_finetuning(run: Run, model: ModelSpec, *, engine: str, zero: int) -> 
     """
     _refuse_training(run, engine)
     _refuse_prompt(run)
+    if run.evaluation is not None:
+        from memcalc.engine.evaluation import refuse_evaluation
+
+        refuse_evaluation(run, run.evaluation)
     if run.attention_mask and (run.attention == "flash_attention_2" or run.code != "transformers"):
         raise InputError("flash attention takes a padded batch apart, Megatron packs it; use attention sdpa or eager", where="attention_mask")
     if run.quantization is not None and engine == "deepspeed" and zero == 3:
@@ -108,8 +113,8 @@ def refuse_finetuning(run: Run, model: ModelSpec, *, engine: str, zero: int) -> 
 
 
 def _refuse_training(run: Run, engine: str) -> None:
-    if run.offload.activations is not None:
-        raise InputError("saved activations on the host are not known to memcalc; checkpoint them (recompute: full)", where="offload.activations")
+    if run.offload.activations is not None and (run.code != "transformers" or run.sharding.pp > 1):
+        raise InputError("saved activations on the host are known for transformers' modules without a pipeline", where="offload.activations")
     if run.trainable_layers is not None:
         if run.lora is not None or run.quantization is not None:
             raise InputError("adapters freeze all layers, and quantised ones take no gradient; leave lora and quantization out", where="trainable_layers")
@@ -119,6 +124,16 @@ def _refuse_training(run: Run, engine: str) -> None:
             raise InputError("freezing layers is known for transformers' modules under engine ddp or fsdp2", where="trainable_layers")
     if run.lora is not None and run.lora.use_dora and run.sharding.tp > 1:
         raise InputError(f"magnitudes are those of whole rows, which tp {run.sharding.tp} cuts", where="lora.use_dora")
+
+
+def assumed_of(run: Run) -> list[str]:
+    """What is taken for granted of a run that trains, in words."""
+    found = []
+    if run.offload.activations is not None:
+        found.append("offload.activations: of 1 KiB or more, as often as saved, but no weights (TRL's hooks leave on the card what is saved a second time)")
+    if run.prompt is not None:
+        found.append(f"prompt: {run.prompt.num_virtual_tokens} virtual tokens come on top of seq_len")
+    return found
 
 
 def _refuse_prompt(run: Run) -> None:

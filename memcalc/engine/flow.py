@@ -51,6 +51,7 @@ class Profile:
         forward_steps, backward_steps: both, cut at the marks that `Settings.marks` asks for; empty where it asks for none.
         frees_input: its input is gone after its forward, since nothing saved it.
         holds_output: the model's own forward holds its output until the last layer is through (of an embedding).
+        host_bytes: what it has saved on the host.
         runs: it is used at all; the vision tower of a model that sees no images is not.
     """
 
@@ -65,6 +66,7 @@ class Profile:
     frees_input: bool = True
     holds_output: bool = True
     runs: bool = True
+    host_bytes: Any = 0
     grades: frozenset[str] = frozenset()
     end: Span = field(default_factory=Span)
 

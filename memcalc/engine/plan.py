@@ -143,6 +143,16 @@ class Plan:
         return sum(s.num_params * s.copies for s in self.shards())
 
     @property
+    def holds_leaf(self) -> bool:
+        """The leaf stays on the card all along, since its copy on the host is another tensor."""
+        return self.leaf is not None and self.settings.offloads
+
+    @property
+    def host_bytes(self) -> Any:
+        """What is saved for backward in the host's memory."""
+        return sum(part.profile.host_bytes * part.block.repeat for part in self.parts)
+
+    @property
     def width(self) -> int:
         """Bytes of one weight."""
         return DTYPE_BYTES[self.settings.dtype]

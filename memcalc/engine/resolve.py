@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from memcalc.engine.deepspeed_run import settle
 from memcalc.engine.degrees import check_degrees
 from memcalc.engine.effect import ignored_knobs, refuse
-from memcalc.engine.finetuning import ignored_by_training, load_quantised, refuse_finetuning, with_liger
+from memcalc.engine.finetuning import assumed_of, ignored_by_training, load_quantised, refuse_finetuning, with_liger
 from memcalc.engine.optimizers import optimizer_for
 from memcalc.engine.optimizers.check import check_optimizer, ignored_by_optimizer
 from memcalc.engine.precision import with_precision
@@ -51,7 +51,7 @@ def resolve(run: Run) -> Job:
     settled = settle(with_precision(with_liger(run, model)), hidden_size=model.hidden_size)
     run, model, assumed = load_quantised(settled.run, model)
     tied, model = model.tied, remade(run, model)
-    assumptions = [*settled.assumptions, *assumed, *model.presumed]
+    assumptions = [*settled.assumptions, *assumed, *model.presumed, *assumed_of(run)]
     if tied and not model.tied:
         assumptions.append("the head has a table of its own: parallelize_module makes a new parameter of it, which unties it")
     if model.quantization is not None and run.quantization is None:
@@ -98,10 +98,6 @@ def resolve(run: Run) -> Job:
         image_size=image_size,
     )
     check_optimizer(job, optimizer)
-    if run.evaluation is not None:
-        from memcalc.engine.evaluation import refuse_evaluation
-
-        refuse_evaluation(job)
     return job
 
 

@@ -128,7 +128,7 @@ def backward(walk: Walk, plan: Plan, strategy: Strategy) -> None:
         times(walk, strategy, part, lambda i, part=part: strategy.backward(walk, part, i))  # type: ignore[misc]
     for part in plan.parts:
         walk.repeat(part.block.repeat, lambda i, part=part: walk.apply(part.profile.end))  # type: ignore[misc]
-    if plan.leaf is not None:
+    if plan.leaf is not None and not plan.holds_leaf:
         walk.alloc("activations/inputs_embeds", num_bytes(plan.leaf), Reason("the embedding's output, made a leaf by enable_input_require_grads"))
     if plan.sends and not strategy.drops_sent:
         walk.free(STREAM, num_bytes(plan.parts[-1].profile.out))
@@ -228,7 +228,7 @@ class _Stream:
             _drop(self.walk, self.plan, name)
 
     def _drop_embeds(self) -> None:
-        if self.embeds is not None:
+        if self.embeds is not None and not self.plan.holds_leaf:
             self.walk.free("activations/inputs_embeds", num_bytes(self.embeds))
             self.embeds = None
 

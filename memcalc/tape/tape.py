@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, TypeAlias
 
+from memcalc.tape.host import Host, Packed
 from memcalc.tape.tensor import Event, Record, Shape, Storage, Tensor
 
 Backward = Callable[..., "tuple[Tensor | None, ...]"]
@@ -40,7 +41,7 @@ class Node:
 
     __slots__ = ("backward", "edges", "finish", "grads", "saved")
 
-    def __init__(self, edges: list[Edge], saved: tuple[Tensor, ...], backward: Backward, num_outputs: int, finish: Finish | None = None) -> None:
+    def __init__(self, edges: list[Edge], saved: tuple[Tensor | Packed, ...], backward: Backward, num_outputs: int, finish: Finish | None = None) -> None:
         self.edges, self.saved, self.backward, self.finish = edges, saved, backward, finish
         self.grads: list[Tensor | None] = [None] * num_outputs
 
@@ -97,10 +98,18 @@ class Tape:
         autocast: the compute dtype of ``torch.autocast``, or None.
         marks: put a mark into the ledger wherever the gradient of a parameter is complete.
         keeps_inputs: linear layers save their inputs even where their weights are frozen.
+        offloads: what is saved waits on the host.
     """
 
     def __init__(
-        self, *, keep_gradients: bool = True, accumulate: bool = False, autocast: str | None = None, marks: bool = False, keeps_inputs: bool = False
+        self,
+        *,
+        keep_gradients: bool = True,
+        accumulate: bool = False,
+        autocast: str | None = None,
+        marks: bool = False,
+        keeps_inputs: bool = False,
+        offloads: bool = False,
     ) -> None:
         self.events: list[Event] = []
         self.nodes: list[Node] = []
@@ -109,6 +118,7 @@ class Tape:
         self.autocast = autocast
         self.marks = marks
         self.keeps_inputs = keeps_inputs
+        self.host = Host(self) if offloads else None
         self.last_saving = LastSaving()
         self.recomputed = False
         """Saved tensors were made anew for backward, so that only the node that uses one refers to it."""
@@ -217,7 +227,7 @@ class Tape:
         if not any(edges):
             return
         made = [outputs] if isinstance(outputs, Tensor) else outputs
-        node = Node(edges, tuple(saves), backward, len(made), finish)
+        node = Node(edges, tuple(saves if self.host is None else map(self.host.pack, saves)), backward, len(made), finish)
         for index, tensor in enumerate(made):
             tensor.node, tensor.index, tensor.requires_grad = node, index, True
         self.nodes.append(node)
@@ -253,6 +263,15 @@ class Tape:
         finally:
             self.grad_enabled = before
 
+    @contextmanager
+    def on_card(self) -> Iterator[None]:
+        """What is saved inside stays on the card, wherever the rest goes."""
+        if self.host is None:
+            yield
+            return
+        with self.host.closed():
+            yield
+
     def backward(self, edge: Edge, grad: list[Tensor | None], *, since: int = 0) -> None:
         """Run the graph back from one output through every node made after the first ``since``.
 
@@ -266,8 +285,11 @@ class Tape:
             if all(g is None for g in node.grads):
                 node.forget()
                 continue
+            back = self.host.unpack(node) if self.host is not None else None
             made, edges = node.run(recomputed=self.recomputed), node.edges
-            del node
+            if self.host is not None:
+                self.host.ran(back)
+            del node, back
             for i, onward in enumerate(edges):
                 self.deliver(onward, made, i)
             del made, edges

@@ -116,12 +116,6 @@ def test_flash_attention_takes_padded_batches_apart() -> None:
         run(attention="flash_attention_2", attention_mask=True)
 
 
-def test_activations_on_the_host_are_refused() -> None:
-    """They would not be moved."""
-    with pytest.raises(InputError, match=r"offload\.activations: saved activations on the host are not known"):
-        run(offload={"activations": "cpu"})
-
-
 def test_keys_that_wait_for_training_are_listed_in_inference() -> None:
     """And the cast of a base that no preparation touches."""
     answer = run(task="inference", lora=None, recompute="full", optimizer="lomo")

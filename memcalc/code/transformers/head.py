@@ -43,7 +43,8 @@ def head(ctx: Context, m: Head, x: Tensor) -> Tensor:
 
 def logits_of(ctx: Context, m: Head, x: Tensor) -> Tensor:
     """x (batch, tokens, hidden) → logits (batch, tokens, vocabulary), scaled and capped as the model's forward does."""
-    logits = ctx.run(m.proj, x)
+    with ctx.tape.on_card():
+        logits = ctx.run(m.proj, x)
     if ctx.has_tp and m.proj.split == "column":
         logits = all_gather_last(logits, m.proj.outputs)
     if m.scaled:

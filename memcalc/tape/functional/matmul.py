@@ -50,7 +50,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None, out: Axis, name: str)
     """
     tape, x = x.tape, under_autocast(x)
     y = tape.new((*x.shape[:-1], out), x.dtype, name)
-    saves = ((x,) if weight.requires_grad or tape.keeps_inputs else ()) + ((weight,) if x.requires_grad else ())
+    saves = ((weight,) if x.requires_grad else ()) + ((x,) if weight.requires_grad or tape.keeps_inputs else ())
     shapes: tuple[Shape, Shape] = (x.shape, weight.shape)
     dtypes = (x.dtype, weight.dtype)
 

@@ -109,7 +109,7 @@ def mul(x: Tensor, y: Tensor, name: str = "product") -> Tensor:
     Backward makes both products, then sums each over what was broadcast and casts it.
     """
     out = like(x, name, promote(x.dtype, y.dtype))
-    saves = ((x,) if y.requires_grad else ()) + ((y,) if x.requires_grad else ())
+    saves = ((y,) if x.requires_grad else ()) + ((x,) if y.requires_grad else ())
     shapes = ((x.shape, x.dtype), (y.shape, y.dtype))
 
     def backward(wants: tuple[bool, ...], g: Tensor, *saved: Tensor) -> tuple[Tensor | None, ...]:

@@ -48,4 +48,5 @@ COMMAND = Command(
     (MODEL._replace(many=True),),
     options,
     example=("memcalc advise llama-3.1-8b --gpus 8 --gpu rtx4090-24g", "memcalc advise run.yaml --margin 5%"),
+    launches=True,
 )

@@ -47,7 +47,9 @@ def questions(given: Given) -> Iterator[Question]:
         InputError: nothing is named, or a pattern that nothing matches.
     """
     words = given.arguments
-    if not words:
+    if given.launch:
+        yield _question(" ".join(given.launch), given, words)
+    elif not words:
         if given.text("from") is None and given.text("config") is None:
             raise InputError("name files, or a launch command behind --", where="check")
         yield _question(given.text("from") or given.text("config") or "", given)
@@ -166,4 +168,5 @@ COMMAND = Command(
         "memcalc check runs/*.yaml --limit 75GiB",
         "memcalc check runs/*.yaml --format github",
     ),
+    launches=True,
 )

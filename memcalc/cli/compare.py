@@ -64,4 +64,5 @@ COMMAND = Command(
     (Argument("RUN", "models or run files; or one of them, and variants of it such as zero=3,gpus=4", many=True),),
     options,
     example=('memcalc compare llama-13b --gpu v100-32g "zero=3,gpus=4" "tp=2,zero=2,gpus=2" "tp=2,zero=2,gpus=4"', "memcalc compare before.yaml after.yaml"),
+    launches=True,
 )

@@ -119,4 +119,5 @@ COMMAND = Command(
         "memcalc estimate --config run.yaml --format json",
         "memcalc estimate llama-3-8b --from ds_config.json --from accelerate.yaml --gpus 8",
     ),
+    launches=True,
 )

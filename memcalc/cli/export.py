@@ -37,4 +37,5 @@ COMMAND = Command(
     (MODEL._replace(many=True),),
     options,
     example=("memcalc export run.yaml --to deepspeed", "memcalc export llama-3-8b --engine fsdp2 --gpus 8 --to accelerate -o accelerate.yaml"),
+    launches=True,
 )

@@ -55,4 +55,5 @@ COMMAND = Command(
     (MODEL._replace(many=True),),
     options,
     example=("memcalc limits llama-3.1-8b --engine fsdp2 --gpus 8 --recompute full --gpu h100-80g --margin 5%",),
+    launches=True,
 )

@@ -137,4 +137,5 @@ COMMAND = Command(
         "memcalc plan llama-3.1-70b --gpus 64 --gpu h100-80g --global-batch 1024 --seq-len 8192",
         "memcalc plan llama-3.1-8b --gpus 8 --gpu a100-80g --global-batch 64 --engine deepspeed --export deepspeed",
     ),
+    launches=True,
 )

@@ -131,4 +131,5 @@ COMMAND = Command(
         "memcalc sweep llama-3.1-8b --max-seq-length 2048:131072:x2 --micro-batch 1,2,4 --gpu h100-80g",
         "memcalc sweep llama-3.1-70b --gpus 64 --tp 1,2,4,8 --zero 1,2,3 --only fits --sort peak",
     ),
+    launches=True,
 )

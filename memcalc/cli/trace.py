@@ -34,4 +34,5 @@ COMMAND = Command(
     (MODEL._replace(many=True),),
     options,
     example=("memcalc trace llama-3.2-1b --seq-len 1024",),
+    launches=True,
 )

@@ -62,11 +62,13 @@ class Given(NamedTuple):
         arguments: in their order.
         flags: text, or true and false for switches, by the option's own name; those that were given.
         name: the command's.
+        launch: a launch command behind ``--``.
     """
 
     arguments: tuple[str, ...]
     flags: Mapping[str, str | bool]
     name: str = ""
+    launch: tuple[str, ...] = ()
 
     def text(self, name: str) -> str | None:
         """The value of a flag that takes one."""
@@ -87,6 +89,7 @@ class Command(NamedTuple):
         arguments: in their order.
         options: makes the flags; called only when they are needed.
         example: lines that show its use.
+        launches: it takes a launch command behind ``--`` for a run.
     """
 
     run: Callable[[Given], int]
@@ -94,3 +97,4 @@ class Command(NamedTuple):
     arguments: tuple[Argument, ...] = ()
     options: Callable[[], tuple[Option, ...]] = tuple
     example: tuple[str, ...] = ()
+    launches: bool = False

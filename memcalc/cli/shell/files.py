@@ -76,6 +76,7 @@ def told(given: Given, words: Sequence[str] = (), *, command: Sequence[str] = ()
     Raises:
         InputError: several models or run files, or a file that cannot be read.
     """
+    command = command or given.launch
     foreign = [path for path in (given.text("from") or "").split(",") if path]
     foreign += [word for word in words if is_foreign(word)]
     own = [word for word in words if word not in foreign]

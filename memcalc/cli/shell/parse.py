@@ -11,7 +11,8 @@ from memcalc.errors import InputError, UnknownNameError
 def parse(command: Command, name: str, argv: Sequence[str]) -> Given:
     """What a command line gives a command.
 
-    ``--flag value``, ``--flag=value``, ``--switch``, ``--no-switch``, ``-o value``, underscores for dashes; after ``--`` all are arguments.
+    ``--flag value``, ``--flag=value``, ``--switch``, ``--no-switch``, ``-o value``, underscores for dashes; after ``--`` comes a launch command
+    where the command takes one, and elsewhere all are arguments.
 
     Raises:
         InputError: a flag that there is not, a value that is missing or not among its choices, one flag with two values, too many or too few arguments.
@@ -19,17 +20,20 @@ def parse(command: Command, name: str, argv: Sequence[str]) -> Given:
     known = _by_name(command.options())
     flags: dict[str, str | bool] = {}
     arguments: list[str] = []
+    launch: tuple[str, ...] = ()
     words = iter(argv)
     for word in words:
         if word == "--":
-            arguments.extend(words)
+            launch = tuple(words)
         elif word.startswith("-") and len(word) > 1 and not word[1].isdigit():
             option, value = _option(word, words, known)
             flags[option.name] = _together(option, word, flags.get(option.name), value)
         else:
             arguments.append(word)
+    if not command.launches:
+        arguments.extend(launch)
     _check_arguments(command, name, arguments)
-    return Given(tuple(arguments), flags, name)
+    return Given(tuple(arguments), flags, name, launch if command.launches else ())
 
 
 def _by_name(options: Sequence[Option]) -> dict[str, Option]:

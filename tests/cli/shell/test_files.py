@@ -34,3 +34,13 @@ def test_every_command_reads_them(cli: Cli, command: str, stage_3: Path) -> None
     words = [command, *run, *COMMANDS[command], "--from", str(stage_3)]
     assert cli(*words).status in (0, 1)
     assert "stage 3" in cli.refused(*words, "--zero", "1")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_takes_a_launch_for_a_run(cli: Cli, command: str, stage_3: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is read as `check` reads it; flags before it win."""
+    monkeypatch.chdir(stage_3.parent)
+    launch = ["--", "torchrun", "--nproc_per_node", "2", "train.py", "--model_name_or_path", "smollm2-135m", "--deepspeed", stage_3.name]
+    words = [command, "--gpu", "rtx4090-24g", *COMMANDS[command], *([] if command == "sweep" else ["--seq-len", "256"])]
+    assert cli(*words, *launch).status in (0, 1)
+    assert "stage 3" in cli.refused(*words, "--zero", "1", *launch)

@@ -106,6 +106,8 @@ def refuse_finetuning(run: Run, model: ModelSpec, *, engine: str, zero: int) -> 
         refuse_evaluation(run, run.evaluation)
     if run.attention_mask and (run.attention == "flash_attention_2" or run.code != "transformers"):
         raise InputError("flash attention takes a padded batch apart, Megatron packs it; use attention sdpa or eager", where="attention_mask")
+    if run.quantization is not None and run.lora is not None and run.lora.target_parameters:
+        raise InputError("packed experts have no parameters to wrap; target_modules are what is adapted there", where="lora.target_parameters")
     if run.quantization is not None and engine == "deepspeed" and zero == 3:
         raise InputError("stage 3 cannot partition packed weights of one byte; use zero 2, or fsdp", where="quantization")
     if run.loss != "cross_entropy" and run.task == "train":
@@ -118,8 +120,6 @@ def _refuse_training(run: Run, engine: str) -> None:
     if run.trainable_layers is not None:
         if run.lora is not None or run.quantization is not None:
             raise InputError("adapters freeze all layers, and quantised ones take no gradient; leave lora and quantization out", where="trainable_layers")
-    if run.quantization is not None and run.lora is not None and run.lora.target_parameters:
-        raise InputError("packed experts have no parameters to wrap; target_modules are what is adapted there", where="lora.target_parameters")
         if run.code != "transformers" or engine not in ("ddp", "fsdp2") or run.sharding.pp > 1:
             raise InputError("freezing layers is known for transformers' modules under engine ddp or fsdp2", where="trainable_layers")
     if run.lora is not None and run.lora.use_dora and run.sharding.tp > 1:

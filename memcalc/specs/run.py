@@ -199,6 +199,7 @@ class Run(Spec):
     evaluation: EvaluationSpec | None = Field(None, description="show the instant of an evaluation, too, and what it keeps on the host")
     initialize: bool = Field(False, description="show the instant in which the engine is constructed, too")
     trainable_layers: Count | None = Field(None, description="train the last so many layers and nothing else (freeze tuning)")
+    prompt: PromptSpec | None = Field(None, description="virtual tokens before a frozen model")
     lora: LoraSpec | None = Field(None, description="low-rank adapters on a frozen model")
     quantization: str | None = Field(None, description="how the frozen base is stored: nf4, nf4-dq, int8, gptq, awq, …")
     bnb_4bit_quant_storage: Dtype = Field(
@@ -223,4 +224,3 @@ class Run(Spec):
     rollout: RolloutSpec = Field(RolloutSpec.model_construct(), description="how answers come about in reinforcement learning")
     rl: RLSpec = Field(RLSpec.model_construct(), description="the algorithm of reinforcement learning")
     hardware: HardwareSpec = Field(HardwareSpec.model_construct(), description="the cards")
-    prompt: PromptSpec | None = Field(None, description="virtual tokens before a frozen model")

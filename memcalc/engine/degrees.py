@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from memcalc.engine.ranks import layers_of
+from memcalc.engine.settings import windows_of
 from memcalc.errors import InputError, ShardingError
 from memcalc.specs.job import Mesh
 from memcalc.specs.model import ModelSpec
@@ -20,14 +21,13 @@ def check_degrees(run: Run, model: ModelSpec, mesh: Mesh) -> list[str]:
     check_heads(run, model, mesh)
     check_experts(run, model, mesh)
     check_sequence(run, model, mesh)
-    ring = ["context parallelism: buffers for the other ranks' keys and values are not counted"] if mesh.cp > 1 and run.code != "megatron" else []
     if mesh.pp == 1 and mesh.vpp == 1:
-        return ring
+        return []
     if mesh.pp == 1:
         raise ShardingError(f"vpp {mesh.vpp} cuts pipeline stages into chunks, and pp is 1; with vpp, pp can be 2 or more", where="sharding.vpp")
     _, note = layers_of(run.sharding, model, mesh)
     full = [] if "grad_accum" in run.model_fields_set else [f"enough micro-batches to fill the pipeline of {mesh.pp} stages (say how many with grad_accum)"]
-    return [*ring, *full, *([note] if note else [])]
+    return [*full, *([note] if note else [])]
 
 
 def check_heads(run: Run, model: ModelSpec, mesh: Mesh) -> None:
@@ -64,13 +64,32 @@ def num_experts(model: ModelSpec) -> int:
 
 
 def check_sequence(run: Run, model: ModelSpec, mesh: Mesh) -> None:
-    """A Ulysses group exchanges sequence for heads, so a tensor-parallel rank's heads, and KV heads, divide over it (TE, context_parallel.py)."""
-    if mesh.cp == 1 or run.sharding.cp_comm_type != "a2a":
+    """Each rank has as long a part of the sequence as any other; Megatron-core's and torchtitan's, two parts, one from either end.
+
+    A Ulysses group exchanges sequence for heads, so a tensor-parallel rank's heads, and KV heads, divide over it (TE, context_parallel.py).
+    Around transformers accelerate does so with SDPA, and knows no mask but the causal one (big_modeling.py, _attach_context_parallel_hooks).
+    """
+    if mesh.cp == 1:
+        return
+    parts = mesh.cp if run.code == "transformers" else 2 * mesh.cp
+    if run.seq_len is not None and run.seq_len % parts:
+        near = f"{run.seq_len // parts * parts}, {(run.seq_len // parts + 1) * parts}" if run.seq_len > parts else str(parts)
+        raise ShardingError(f"seq_len {run.seq_len} does not divide into {parts} parts for cp {mesh.cp}; the nearest that do: {near}", where="sharding.cp")
+    if run.code == "transformers":
+        _check_attention(run, model)
+    if run.code != "megatron" or run.sharding.cp_comm_type != "a2a":
         return
     for count, what in ((model.num_heads, "heads"), (model.num_kv_heads, "KV heads")):
         mine = max(1, count // mesh.tp)
         if mine % mesh.cp:
             raise ShardingError(f"{mine} {what} are on each rank, {_not_dividing('cp', mesh.cp, mine)} with cp_comm_type a2a", where="sharding.cp")
+
+
+def _check_attention(run: Run, model: ModelSpec) -> None:
+    if run.attention == "eager" or run.attention not in model.attentions:
+        raise InputError("context parallelism puts steps of a fused kernel together; use sdpa", where="attention")
+    if run.attention == "sdpa" and any(window is not None for window in windows_of(model)):
+        raise InputError(f"accelerate's context parallelism knows full causal attention alone, and {model.name} has windows", where="sharding.cp")
 
 
 def _divisors(count: int) -> list[int]:

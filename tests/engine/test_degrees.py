@@ -28,8 +28,10 @@ def check(**keys: Any) -> list[str]:
         ({"pp": 9}, r"sharding.pp: toy has 8 layers, too few for pp 9; the most stages it can have is 8"),
         ({"pp": 2, "vpp": 3}, r"sharding.vpp: 8 layers do not divide over pp 2 \* vpp 3 = 6 pieces; vpp can be 1, 2, 4"),
         ({"vpp": 2}, r"sharding.vpp: vpp 2 cuts pipeline stages into chunks, and pp is 1"),
-        ({"cp": 3, "cp_comm_type": "a2a"}, r"sharding.cp: 8 heads are on each rank, which cp 3 does not divide; the nearest that do: 2, 4"),
-        ({"cp": 8, "cp_comm_type": "a2a"}, r"sharding.cp: 4 KV heads are on each rank, which cp 8 does not divide; the nearest that do: 2, 4"),
+        ({"cp": 4, "seq_len": 1022}, r"sharding.cp: seq_len 1022 does not divide into 4 parts for cp 4; the nearest that do: 1020, 1024"),
+        ({"cp": 4, "seq_len": 1028, "code": "megatron"}, r"sharding.cp: seq_len 1028 does not divide into 8 parts for cp 4; the nearest that do: 1024, 1032"),
+        ({"cp": 3, "cp_comm_type": "a2a", "code": "megatron"}, r"sharding.cp: 8 heads are on each rank, which cp 3 does not divide; the nearest that do: 2, 4"),
+        ({"cp": 8, "cp_comm_type": "a2a", "code": "megatron"}, r"sharding.cp: 4 KV heads are on each rank, which cp 8 does not divide; the nearest that do: 2, 4"),
     ],
 )
 def test_the_error_names_what_can_be(keys: dict[str, Any], message: str) -> None:

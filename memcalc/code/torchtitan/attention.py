@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from memcalc.code import ring
 from memcalc.code.context import Context, runs
 from memcalc.code.torchtitan.parallel import gather
-from memcalc.code.torchtitan.selection import output
 from memcalc.code.transformers.rotary_pairs import times
 from memcalc.components import Attention
 from memcalc.specs.model import Axis
@@ -61,12 +61,25 @@ def turn_halves(ctx: Context, query: Tensor, key: Tensor) -> tuple[Tensor, Tenso
 
 
 def fused(ctx: Context, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """The flash kernel on (batch, seq, heads, head_dim): saves queries, keys, values, output and the fp32 log-sum-exp of each row."""
-    out = output(ctx, (*query.shape[:-1], value.shape[-1]), query.dtype, "attention output")
-    lse = output(ctx, (ctx.batch, query.shape[2], ctx.seq), "float32", "log-sum-exp")
+    """The flash kernel on (batch, seq, heads, head_dim): saves queries, keys, values, output and the fp32 log-sum-exp of each row.
+
+    Over context-parallel ranks it is torch's ring, of which a selective checkpoint keeps the outputs likewise.
+    """
+    tape, cp = ctx.tape, ctx.settings.cp
+
+    def made() -> tuple[Tensor, ...]:
+        if ctx.has_cp:
+            return ring.pass_on(tape, cp, query, key, value)
+        lse = (ctx.batch, query.shape[2], ctx.seq)
+        return tape.new((*query.shape[:-1], value.shape[-1]), query.dtype, "attention output"), tape.new(lse, "float32", "log-sum-exp")
+
+    chosen = ctx.selection
+    out, lse = made() if chosen is None or not chosen.selects else chosen.outputs(made, 2)
 
     def backward(wants: tuple[bool, ...], g: Tensor, query: Tensor, key: Tensor, value: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        if ctx.has_cp:
+            return ring.pass_back(tape, cp, query, key, value)
         return tuple(like(t, f"gradient of {n}") for t, n in ((query, "query"), (key, "key"), (value, "value")))
 
-    ctx.tape.record(out, (query, key, value), (query, key, value, out, lse), backward)
+    tape.record(out, (query, key, value), (query, key, value, out, lse), backward)
     return out

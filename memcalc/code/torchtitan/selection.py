@@ -40,13 +40,13 @@ class Selection:
         """Whether operators that are kept do not run now."""
         return self.selects and self.again
 
-    def output(self, made: Callable[[], Tensor]) -> Tensor:
-        """The output of an operator that is kept: as made, or as it was kept."""
+    def outputs(self, made: Callable[[], tuple[Tensor, ...]], count: int) -> tuple[Tensor, ...]:
+        """The outputs of an operator that are kept, so many: as made, or as they were kept."""
         if self.again:
-            return self.kept.popleft()
-        out = made()
-        self.kept.append(Tensor(out.tape, out.shape, out.dtype, out.storage))
-        return out
+            return tuple(self.kept.popleft() for _ in range(count))
+        found = made()
+        self.kept += [Tensor(out.tape, out.shape, out.dtype, out.storage) for out in found]
+        return found
 
 
 def output(ctx: Context, shape: Shape, dtype: str, name: str, *, is_product: bool = False) -> Tensor:
@@ -59,7 +59,7 @@ def output(ctx: Context, shape: Shape, dtype: str, name: str, *, is_product: boo
     if chosen is None or not chosen.selects:
         return made()
     chosen.num_products += is_product
-    return made() if is_product and chosen.num_products % 2 == 0 else chosen.output(made)
+    return made() if is_product and chosen.num_products % 2 == 0 else chosen.outputs(lambda: (made(),), 1)[0]
 
 
 def checkpointed(ctx: Context, layer: Callable[[Tensor], Tensor], x: Tensor, beside: tuple[Tensor, ...]) -> Tensor:

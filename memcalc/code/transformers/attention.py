@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memcalc.code import ring
 from memcalc.code.context import Context, runs
 from memcalc.code.transformers.dropout import dropout
 from memcalc.code.transformers.mask import mask_name
@@ -55,6 +56,8 @@ def attend(ctx: Context, m: Attention, query: Tensor, key: Tensor, value: Tensor
     repeated first, and the bools become a mask in the queries' dtype (sdpa_attention_forward, use_gqa_in_sdpa). Its dropout saves no mask.
     Its output is laid out as the queries are: where heads stand before tokens in memory, it is copied into order.
     """
+    if ctx.has_cp:
+        return ring.attend(ctx.tape, ctx.settings.cp, query, key, value)
     mask = ctx.shared.get(mask_name(m.window, causal=m.causal))
     if ctx.settings.attention == "eager":
         return eager(ctx, m, query, key, value, mask=mask)

@@ -62,6 +62,8 @@ SLEEPING: dict[str, tuple[str, Callable[[Mesh], Any]]] = {
 PRECISION_AWARE = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
 
 OFFLOADS = ("deepspeed", "fsdp1", "fsdp2")
+HYBRID = ("megatron", "optimizer", "cpu")
+"""What Megatron can put there (HybridDeviceOptimizer)."""
 """Engines that keep states on the host."""
 
 
@@ -96,7 +98,7 @@ def refuse(run: Run, engine: str) -> None:
     if run.sharding.sp and run.sharding.tp == 1:
         raise InputError("sequence parallelism splits over the tensor-parallel ranks; give tp", where="sharding.sp")
     for key in ("optimizer", "params"):
-        if getattr(run.offload, key) is not None and engine not in OFFLOADS:
+        if getattr(run.offload, key) is not None and engine not in OFFLOADS and (engine, key, run.offload.optimizer) != HYBRID:
             raise InputError(f"engine {engine} keeps its {key} on the card; use engine {', '.join(OFFLOADS)}", where=f"offload.{key}")
     if run.serving.kv_cache_dtype != "auto":
         from memcalc.formulas.kv_cache import cache_type

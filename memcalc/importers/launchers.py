@@ -96,8 +96,8 @@ def environment(facts: Facts, *, always: bool = False) -> None:
     env = facts.env
     each, nodes, visible = env.get("NPROC_PER_NODE"), env.get("NNODES"), env.get("CUDA_VISIBLE_DEVICES")
     cards = len([card for card in visible.split(",") if card.strip()]) if visible else None
-    if each is None and always and cards:
-        each = str(cards)
+    if cards and (each.startswith("$") if each else always):
+        each = str(cards)  # one process for each card that it sees
     if each is not None:
         _count(facts, "~gpus_per_node", each, "NPROC_PER_NODE")
     elif cards is not None and cards > 1:

@@ -72,6 +72,9 @@ class ShardingSpec(Spec):
     use_distributed_optimizer: bool | None = Field(None, description="megatron: share optimizer states over data-parallel ranks; zero 1 is the same")
     grad_reduce_in_bf16: bool = Field(False, description="megatron: accumulate and reduce gradients in bf16")
     use_precision_aware_optimizer: bool = Field(False, description="megatron: states in the dtypes that follow")
+    optimizer_offload_fraction: Annotated[float, Field(gt=0, le=1)] = Field(
+        1.0, description="megatron: share of main parameters and moments that offload.optimizer keeps on the host"
+    )
     main_grads_dtype: Literal["fp32", "bf16"] = Field("fp32", description="megatron, precision-aware optimizer: the gradient buffer")
     main_params_dtype: Literal["fp32", "fp16"] = Field("fp32", description="megatron, precision-aware optimizer: main parameters")
     exp_avg_dtype: Literal["fp32", "fp16", "bf16", "fp8"] = Field("fp32", description="megatron, precision-aware optimizer: first moment")

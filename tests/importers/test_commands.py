@@ -129,12 +129,9 @@ def test_sizes_in_a_command_make_a_model() -> None:
 
 @pytest.mark.parametrize("argv", SWIFT, ids=[" ".join(argv[:4])[:50] for argv in SWIFT])
 def test_a_measured_command_of_ms_swift_is_read(argv: list[str]) -> None:
-    tuner = argv[argv.index("--tuner_type") + 1] if "--tuner_type" in argv else "lora"
-    if tuner not in ("lora", "full"):
-        with pytest.raises(InputError, match=f"tuner_type {tuner} is not counted"):
-            import_files([], command=argv)
-        return
     found = keys(import_files([], command=argv))
+    cards = next((word.count(",") + 1 for word in argv if word.startswith("CUDA_VISIBLE_DEVICES=")), 1)
+    assert found["hardware.gpus"] == (cards if any(word.startswith("NPROC_PER_NODE=") for word in argv) else 1)
     assert found["model"] == argv[argv.index("--model") + 1]
     assert found["code" if "megatron" in argv else "recompute"] in ("megatron", "full")
 

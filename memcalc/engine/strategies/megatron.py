@@ -15,6 +15,7 @@ from memcalc.code.megatron.wgrad import adapter_shapes, shapes
 from memcalc.components import Attention
 from memcalc.components.mla import LatentAttention
 from memcalc.engine.plan import Plan, Shard
+from memcalc.engine.result import Term
 from memcalc.engine.settings import components
 from memcalc.engine.strategies.base import Strategy
 from memcalc.engine.walk import Reason, Walk
@@ -97,11 +98,26 @@ class Engine(Strategy):
                 walk.alloc(f"weights/padding{buffer.name}", padding, Reason("padding of the parameter buffer to equal parts", {}, "param_layout.py"))
             inputs = {"elements": buffer.numel, "width": gradient}
             walk.alloc(f"gradients/main_grad{buffer.name}", buffer.numel * gradient, Reason("elements * width", inputs, "param_and_grad_buffer.py"))
-            part = megatron.shard_numel(buffer.numel, shards=buffer.ranks) if self.distributed else buffer.num_params
+            part = self._on_card(self._part_of(buffer))
             inputs = {"elements": part, "data_parallel": buffer.ranks}
             walk.alloc(f"optimizer/main parameters{buffer.name}", part * main, Reason(f"elements * {main}", inputs, "distrib_optimizer.py"))
             for name, width in self._moments().items():
                 walk.alloc(f"optimizer/{name}{buffer.name}", part * width, Reason(f"elements * {width}", inputs, "fused_adam.py"))
+
+    def _part_of(self, buffer: Buffer) -> Any:
+        """Elements whose states are this rank's."""
+        return megatron.shard_numel(buffer.numel, shards=buffer.ranks) if self.distributed else buffer.num_params
+
+    def _on_card(self, numel: Any) -> Any:
+        """Elements whose states are on the card, where some step on the host (HybridDeviceOptimizer)."""
+        share = round(1000 * self.job.run.sharding.optimizer_offload_fraction) if self.job.run.offload.optimizer else 0
+        return numel - numel * share // 1000
+
+    def host(self) -> tuple[Term, ...]:
+        """Of what steps on the host: weights, gradients and moments, in fp32 (hybrid_optimizer.py, ``_get_sub_optimizer_param_groups``)."""
+        part = sum(numel - self._on_card(numel) for numel in map(self._part_of, self.buffers()))
+        width = 4 * (2 + len(self._moments()))
+        return (Term("host/optimizer", part * width, f"elements * {width}", {"elements": part}, "hybrid_optimizer.py"),) if self.job.run.offload.optimizer else ()
 
     def _moments(self) -> dict[str, int]:
         run = self.job.run
@@ -163,7 +179,7 @@ class Engine(Strategy):
         narrow = [name for name in ("exp_avg_dtype", "exp_avg_sq_dtype") if getattr(s, name) in ("fp16", "fp8")] if aware else []
         copies = len(narrow) + (self._gradient_bytes != 4 and not aware)
         for buffer in self.buffers():
-            part = megatron.shard_numel(buffer.numel, shards=buffer.ranks) if self.distributed else buffer.num_params
+            part = self._on_card(self._part_of(buffer))
             reason = Reason(
                 "elements * 4 * copies", {"elements": part, "copies": copies}, "distrib_optimizer.py, _copy_model_grads_to_main_grads; fused_adam.py"
             )

@@ -183,7 +183,7 @@ KEYS: dict[str, Rule] = {
     "cross_entropy_fusion_impl": word("~fused_loss_impl", {"native": "native", "te": "te"}),
     "cross_entropy_loss_fusion_impl": word("~fused_loss_impl", {"native": "native", "te": "te"}),
     "optimizer_cpu_offload": switch("offload.optimizer", "cpu", None),
-    "optimizer_offload_fraction": unless("1", "1.0", why="all states are counted as offloaded"),
+    "optimizer_offload_fraction": "sharding.optimizer_offload_fraction",
     "cpu_offloading": switch("offload.activations", "cpu", None),
     "~bridge": switch("~bridge"),
     "fp8": unless("false", why="fp8 kernels keep 8-bit copies and scales; bf16 is counted"),

@@ -32,15 +32,24 @@ def recognise(keys: Mapping[str, Any]) -> bool:
     )
 
 
+ADAPTERS = ("adalora", "adapter", "boft", "bone", "fourierft", "longlora", "reft", "vera")
+"""Tuners that train little beside a frozen model."""
+TASKS = {"rm": "reward", "gkd": "distill"}
+"""Tasks under names of its own."""
+
+
 def _tuner(facts: Facts, entry: Entry) -> None:
     if entry.word in ("lora", "full"):
         facts.put("~lora", entry.word == "lora", entry.where)
+    elif entry.word in ADAPTERS:
+        facts.put("~lora", value=True, where=entry.where)
+        facts.leave(entry, "low-rank adapters are counted in its place")
     else:
-        raise InputError(f"{entry.key} {entry.word} is not counted; lora and full are", where=entry.where)
+        raise InputError(f"{entry.key} {entry.word} is not counted; lora, full, {', '.join(ADAPTERS)} are", where=entry.where)
 
 
 def _rlhf(facts: Facts, entry: Entry) -> None:
-    facts.put("task", entry.word, entry.where)
+    facts.put("task", TASKS.get(entry.word, entry.word), entry.where)
 
 
 def _task(facts: Facts, entry: Entry) -> None:
@@ -81,7 +90,7 @@ KEYS: dict[str, Rule] = {
     "use_galore": when("", None),
     "lisa_activated_layers": unless(0),
     "optimizer": training_arguments.optimizer,
-    "teacher_model": unless(why="a second model"),
+    "teacher_model": lambda facts, entry: facts.put("roles", {"teacher": {"model": str(entry.value)}}, entry.where),
     "use_vllm": when("", None, then="the server that generates shares the cards when it is colocated"),
     "vllm_*": unless(),
     "use_logits_to_keep": unless("false"),

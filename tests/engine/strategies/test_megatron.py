@@ -125,3 +125,13 @@ def test_saving_copies_narrow_states_to_fp32() -> None:
             assert rank.instants[-1].name == "checkpoint_save"
             exp_avg = sum(t.bytes for t in rank.instants[0].terms if t.path == "optimizer/exp_avg")
             assert saved - start == copies * 4 * exp_avg
+
+
+def test_states_on_the_host_leave_weights_and_gradients() -> None:
+    """HybridDeviceOptimizer: of the share that it takes, main parameters and moments go, and the host has fp32 weights, gradients and moments."""
+    (kept,) = ranks(dp=2, zero=1, use_precision_aware_optimizer=True)
+    for share in (1.0, 0.4):
+        (moved,) = ranks(dp=2, zero=1, use_precision_aware_optimizer=True, offload={"optimizer": "cpu"}, optimizer_offload_fraction=share)
+        assert states(moved, "optimizer") == pytest.approx((1 - share) * states(kept, "optimizer"), rel=1e-6)
+        assert sum(t.bytes for t in moved.host) == pytest.approx(share * states(kept, "optimizer") * 16 / 10, rel=1e-6)  # main parameters of 2 bytes on the card
+        assert states(moved, "weights", "gradients") == states(kept, "weights", "gradients")

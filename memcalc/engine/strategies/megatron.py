@@ -115,9 +115,11 @@ class Engine(Strategy):
 
     def host(self) -> tuple[Term, ...]:
         """Of what steps on the host: weights, gradients and moments, in fp32 (hybrid_optimizer.py, ``_get_sub_optimizer_param_groups``)."""
+        if self.job.run.offload.optimizer is None:
+            return ()
         part = sum(numel - self._on_card(numel) for numel in map(self._part_of, self.buffers()))
         width = 4 * (2 + len(self._moments()))
-        return (Term("host/optimizer", part * width, f"elements * {width}", {"elements": part}, "hybrid_optimizer.py"),) if self.job.run.offload.optimizer else ()
+        return (Term("host/optimizer", part * width, f"elements * {width}", {"elements": part}, "hybrid_optimizer.py"),)
 
     def _moments(self) -> dict[str, int]:
         run = self.job.run

@@ -6,7 +6,7 @@ multiples of it; the walk itself goes through the turns at which most is alive: 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import field
 from typing import Any
 
@@ -15,7 +15,7 @@ from memcalc.dataclass import dataclass
 from memcalc.engine import step
 from memcalc.engine.plan import Arrival, Plan, Records, make_plan
 from memcalc.engine.ranks import Stage, num_micro_batches, stages_of
-from memcalc.engine.schedule import Schedule, Turn, turns
+from memcalc.engine.schedule import Schedule, Turn, leads, turns
 from memcalc.engine.settings import settings_of
 from memcalc.engine.strategies import Strategy, strategy_for
 from memcalc.engine.walk import Reason, Walk, Walked
@@ -32,13 +32,27 @@ def schedule_of(job: Job) -> Schedule:
 
 
 def walk_stages(job: Job, *, detailed: bool = True) -> list[Walked]:
-    """Every pipeline stage through its step, in order.
+    """Every pipeline stage through its step, in order; without details, those of which no other is known to hold as much at every turn.
 
     Raises:
         ShardingError: the layers cannot be spread over the stages.
     """
     recorder = _Recorder(job, detailed)
-    return [Walked({"pp": stage.index}, job.mesh.world // job.mesh.pp, *_walk_stage(job, stage, recorder)) for stage in stages_of(job)]
+    stages = stages_of(job) if detailed else list(_leading(job, stages_of(job)))
+    return [Walked({"pp": stage.index}, job.mesh.world // job.mesh.pp, *_walk_stage(job, stage, recorder)) for stage in stages]
+
+
+def _leading(job: Job, stages: Sequence[Stage]) -> Iterator[Stage]:
+    """Stages without those that run what an earlier one runs, with no more in flight at any turn."""
+    schedule, shape = schedule_of(job), {"stages": len(stages), "micro_batches": num_micro_batches(job)}
+    kept: list[Stage] = []
+    for stage in stages:
+        alike = (one for one in kept if one.chunks == stage.chunks and not stage.is_last)
+        if any(leads(schedule, one.index, stage.index, chunks=len(stage.chunks), **shape) for one in alike):
+            continue
+        yield stage
+        if not stage.is_first:
+            kept.append(stage)
 
 
 @dataclass

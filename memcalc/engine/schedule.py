@@ -93,6 +93,25 @@ def _turns(forwards: list[int], warmup: int, chunks: int) -> Iterator[Turn]:
         warmup += 1
 
 
+@lru_cache(maxsize=1024)
+def leads(schedule: Schedule, one: int, other: int, *, stages: int, chunks: int, micro_batches: int) -> bool:
+    """Whether for each turn of the other stage there is one of the first with as many micro-batches in flight, and gradients where it has them.
+
+    >>> leads("1f1b", 1, 2, stages=4, chunks=1, micro_batches=8), leads("1f1b", 2, 1, stages=4, chunks=1, micro_batches=8)
+    (True, False)
+    """
+    mine, its = (turns(schedule, stages=stages, stage=stage, chunks=chunks, micro_batches=micro_batches) for stage in (one, other))
+    best: dict[tuple[bool, int, bool], list[Turn]] = {}
+    for turn in mine:
+        best.setdefault((turn.forward, turn.chunk, turn.first), []).append(turn)
+
+    def met(turn: Turn) -> bool:
+        able = best.get((turn.forward, turn.chunk, turn.first), ())
+        return any(t.accumulated >= turn.accumulated and all(a >= b for a, b in zip(t.in_flight, turn.in_flight, strict=True)) for t in able)
+
+    return all(map(met, its))
+
+
 def max_in_flight(schedule: Schedule, *, stages: int, stage: int, chunks: int, micro_batches: int) -> int:
     """The most passes of model chunks in flight on a stage at one time.
 

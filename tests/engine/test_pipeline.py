@@ -89,3 +89,15 @@ def test_block_recomputation_checkpoints_the_first_n_layers() -> None:
     half = by_stage(pp=2, recompute="full", recompute_method="block", recompute_num_layers=2)
     ends = [[at(r, "forward_end").allocated_bytes for r in ranks] for ranks in (full, half, by_stage(pp=2))]
     assert all(a < b < c for a, b, c in zip(*ends, strict=True))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [{}, {"grad_accum": 1}, {"grad_accum": 3}, {"vpp": 2}, {"pp_schedule": "gpipe", "grad_accum": 5}, {"pp_schedule": "zero_bubble"}, {"code": "megatron"}],
+)
+def test_without_details_stages_are_left_out_that_hold_the_most_at_no_instant(keys: dict[str, Any]) -> None:
+    asked = job(llama(), pp=4, **keys)
+    every, some = walk_stages(asked), walk_stages(asked, detailed=False)
+    assert len(some) <= len(every) == 4
+    for name in every[0].walk.instants:
+        assert max(one.walk.instants[name].total for one in some) == max(one.walk.instants[name].total for one in every)

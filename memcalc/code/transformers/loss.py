@@ -1,4 +1,8 @@
-"""Other losses than torch's: in chunks, each run again in backward (TRL), in pieces of the sequence (torchtune), with gradients made in forward (Liger), or made of the logits in place."""
+"""Other losses than torch's.
+
+In chunks, each run again in backward (TRL); in pieces of the sequence (torchtune); with gradients made in forward (Liger), or made of the
+logits in place.
+"""
 
 from __future__ import annotations
 
@@ -130,11 +134,13 @@ def _exceeds(num: Any, limit: int) -> bool:
 
 # ---------------------------------------------------------------------- torchtune
 def chunked_output(ctx: Context, m: Head, x: Tensor) -> Tensor:
-    """x (batch, seq, hidden) → loss, through the head in pieces of the sequence (torchtune/modules/transformer.py, ``chunked_output``,
-    torchtune/modules/loss/ce_chunked_output_loss.py, ``CEWithChunkedOutputLoss``; LitGPT's ``lm_head_chunk_size`` and ``chunked_cross_entropy``).
+    """x (batch, seq, hidden) → loss, through the head in pieces of the sequence.
 
     The logits of all pieces are there together, in the model's dtype; what is fp32 of them, and their gradients, is there piece by piece, but
     each piece's log-softmax, which waits for backward.
+
+    Source: torchtune/modules/transformer.py, ``chunked_output``, and modules/loss/ce_chunked_output_loss.py, ``CEWithChunkedOutputLoss``; LitGPT's
+    ``lm_head_chunk_size`` and ``chunked_cross_entropy``, which does not cast.
     """
     rows = Axis(f"seq_len / {NUM_PIECES}", -(-ctx.seq.size // NUM_PIECES))
     pieces = split_into(x, [(ctx.batch, rows, x.shape[-1])] * NUM_PIECES)

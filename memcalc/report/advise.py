@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -58,7 +59,12 @@ def flags_of(found: Advice) -> str:
 
 def keys_of(keys: Mapping[str, Any]) -> str:
     """``zero 2, dp 4``."""
-    return ", ".join(f"{key} {'on' if value is True else 'off' if value is False else 'none' if value is None else value}" for key, value in keys.items())
+    return ", ".join(f"{key} {'on' if value is True else 'off' if value is False else _plain(value)}" for key, value in keys.items())
+
+
+def _plain(value: object) -> str:
+    """A value as a run file has it; a map in one line."""
+    return "none" if value is None else json.dumps(value).replace('"', "") if isinstance(value, Mapping) else str(value)
 
 
 def markdown(found: Advice) -> str:
@@ -125,4 +131,4 @@ def _with_cost(line: str, taken: Taken, style: Style) -> str:
 
 def _flag(key: str, value: object) -> str:
     name = key.replace("_", "-")
-    return f"--{name}" if value is True else f"--no-{name}" if value is False else f"--{name} {'none' if value is None else value}"
+    return f"--{name}" if value is True else f"--no-{name}" if value is False else f"--{name} {shlex.quote(_plain(value))}"

@@ -70,16 +70,18 @@ class Cast:
         actor: the model that learns.
         others: the models beside it.
         prompt_length: tokens before the answer.
-        sequences: answers of each card in one rollout.
+        sequences: answers of each card in one rollout; 0: as many as one optimizer step takes.
         server: what generates, where that is not the actor itself.
+        is_online: it learns from answers that it generates.
     """
 
     run: Run
     actor: Role
     others: tuple[Role, ...] = ()
     prompt_length: int = 0
-    sequences: Any = 1
+    sequences: int = 0
     server: Job | None = None
+    is_online: bool = False
 
 
 @dataclass(frozen=True)
@@ -120,6 +122,11 @@ class Job:
     dp_rank: int = 0
     expert_share: tuple[int, int] = (1, 1)
     cast: Cast | None = None
+
+    @property
+    def asked(self) -> Run:
+        """The run to ask again with other keys: of a job with a cast, the run of all."""
+        return self.run if self.cast is None else self.cast.run
 
     @property
     def loads_whole(self) -> bool:

@@ -82,7 +82,7 @@ def advise(run: Run, *, limit_bytes: int | None = None, margin: float = 0.0) -> 
         return Advice(job, room, need, instant, fits=True, rungs=rungs, path=(), path_need_bytes=need, changed=None)
     path, there = _shortest([taken.rung for taken in every], job, room)
     after = _need(there) if there else 0
-    return Advice(job, room, need, instant, fits=False, rungs=rungs, path=path, path_need_bytes=after, changed=there.run if there else None)
+    return Advice(job, room, need, instant, fits=False, rungs=rungs, path=path, path_need_bytes=after, changed=there.asked if there else None)
 
 
 def readings(job: Job) -> dict[str, int]:
@@ -97,7 +97,7 @@ def readings(job: Job) -> dict[str, int]:
 def changed(job: Job, keys: Keys) -> Job | None:
     """The job with other keys; None where that cannot be."""
     try:
-        return resolve(read_run(job.run, **keys))
+        return resolve(read_run(job.asked, **keys))
     except InputError:
         return None
 

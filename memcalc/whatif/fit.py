@@ -94,7 +94,10 @@ def plays(job: Job, room_bytes: int) -> bool:
     walked = walk_ranks(job, detailed=False)
     loaded = max(walked, key=lambda one: _peak(one.walk))
     peak = _peak(loaded.walk)
-    return peak + outside_bytes(job) <= room_bytes and not reservation(job, loaded, peak, capacity_bytes=room_bytes).wanted_bytes
+    if peak + outside_bytes(job) > room_bytes:
+        return False
+    others = loaded.others_bytes
+    return not reservation(job, loaded, peak - others, capacity_bytes=room_bytes - others).wanted_bytes
 
 
 def _peak(walk: Any) -> int:

@@ -141,15 +141,83 @@ def _cards(job: Job) -> Iterator[Keys]:
         yield from ({"dp": job.mesh.dp * times, "gpus": job.mesh.world * times} for times in (2, 4, 8))
 
 
+def _put_away(job: Job) -> Iterator[Keys]:
+    """Models that are not trained first, then the states of those that are."""
+    if job.cast is None or job.cast.actor.idle:
+        return
+    asked = dict(job.asked.roles or {})
+    frozen = [role.name for role in job.cast.others if role.on_card and not role.shares and role.job.run.task != "train" and not role.idle]
+    if frozen:
+        yield {"roles": asked | {name: {**(asked.get(name) or {}), "idle": {"params": "cpu"}} for name in frozen}}
+    if job.cast.is_online and job.run.lora is None:
+        away = {name: {**(asked.get(name) or {}), "idle": {"params": "cpu"}} for name in frozen}
+        trained = ["actor", *(role.name for role in job.cast.others if role.on_card and role.job.run.task == "train")]
+        away |= {name: {**(asked.get(name) or {}), "idle": {"params": "cpu", "optimizer": "cpu"}} for name in trained}
+        yield {"roles": asked | away}
+
+
+def _server(job: Job) -> Iterator[Keys]:
+    rollout = job.asked.rollout
+    if job.cast is None or job.cast.server is None or rollout.on == "other":
+        return
+    if rollout.sleep_level == 0:
+        yield from ({"rollout_sleep_level": 1}, {"rollout_sleep_level": 2})
+    share = rollout.gpu_memory_utilization
+    yield from ({"rollout_gpu_memory_utilization": less} for less in (0.6, 0.4, 0.3) if share is not None and less < share)
+
+
+def _other_cards(job: Job) -> Iterator[Keys]:
+    if job.cast is None:
+        return
+    asked = dict(job.asked.roles or {})
+    here = [role.name for role in job.cast.others if role.on_card and not role.shares and role.job.run.task != "train"]
+    if job.cast.server is not None and job.asked.rollout.on == "same":
+        yield {"rollout_on": "other"}
+    if here:
+        yield {"roles": asked | {name: {**(asked.get(name) or {}), "on": "other"} for name in here}}
+
+
+def _answers(job: Job) -> Iterator[Keys]:
+    if job.cast is not None and job.cast.is_online and job.asked.seq_len is None:
+        answer = job.seq_len - job.cast.prompt_length
+        yield from ({"rollout_response_length": answer // part} for part in (2, 4) if answer // part >= 128)
+
+
+def _cache(job: Job) -> Iterator[Keys]:
+    """Of transformers' inference: a cache in few bits where all layers see all tokens, or on the host."""
+    if not _trains(job) and job.run.generation.cache_implementation == "dynamic":
+        yield {"cache_implementation": "quantized"}
+        yield {"cache_implementation": "offloaded"}
+
+
+def _bits(job: Job) -> Iterator[Keys]:
+    if not _trains(job) and job.run.quantization is None and job.model.quantization is None:
+        yield from ({"quantization": "int8"}, {"quantization": "nf4"})
+
+
+def _ranks(job: Job) -> Iterator[Keys]:
+    """Of inference: more cards, over which layers are cut."""
+    tp = job.mesh.tp * 2
+    while not _trains(job) and tp <= MAX_TP:
+        yield {"tp": tp, "gpus": job.mesh.world // job.mesh.tp * tp}
+        tp *= 2
+
+
 def _trains(job: Job) -> bool:
     return job.run.task == "train"
 
 
 RUNGS: tuple[Rung, ...] = (
     Rung("smaller batches, accumulated", _batch, "the same gradients; smaller matrix products, which fill the card less well"),
+    Rung("others put away", _put_away, "weights and states of models cross PCIe in every phase (Sheng et al. 2024, HybridFlow)"),
+    Rung("server asleep", _server, "its cache is built anew for each rollout; a smaller one holds fewer answers at a time"),
+    Rung("shorter answers", _answers, "longer reasoning is cut", changes_task=True),
     Rung("shorter sequences", _length, "longer documents are cut", changes_task=True),
     Rung("precision", _precision, "bf16 rounds: with autocast products only, else weights and their updates, too"),
     Rung("attention kernel", _attention, "none: faster as well (FlashAttention-2, Dao 2023); flash_attention_2 is a package of its own"),
+    Rung("cache of another kind", _cache, "quantized: packing and unpacking, a little accuracy; offloaded: keys and values cross PCIe for every token"),
+    Rung("weights in fewer bits", _bits, "slower kernels, a little accuracy (Dettmers et al. 2022, 2023)"),
+    Rung("more cards that share layers", _ranks, "cards, and two all-reduces of activations a layer between them (Shoeybi et al. 2019)"),
     Rung("fused optimizer step", _step, "none: one kernel instead of lists of temporaries"),
     Rung("loss in pieces", _loss, "little: logits are computed again in backward (Liger Kernel, Hsu et al. 2024)"),
     Rung(
@@ -163,6 +231,7 @@ RUNGS: tuple[Rung, ...] = (
     Rung("pipeline", _pipeline, "a bubble of (pp - 1) / micro-batches (Narayanan et al. 2021); fewer data-parallel ranks"),
     Rung("context parallelism", _context, "keys and values are exchanged in every layer (Liu et al. 2023); fewer data-parallel ranks"),
     Rung("offload", _offload, "states cross PCIe every step (Ren et al. 2021, ZeRO-Offload)"),
+    Rung("other cards", _other_cards, "cards for the models that move there, idle while others work"),
     Rung("more cards", _cards, "cards, and a larger global batch unless the accumulation is cut"),
     Rung("adapters", _adapters, "only low-rank adapters are trained (Hu et al. 2021); with nf4 on a quantised model (Dettmers et al. 2023)", changes_task=True),
 )

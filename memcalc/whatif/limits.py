@@ -229,7 +229,7 @@ def _of_rank(job: Job, room: Room) -> Limit | None:
         return None
 
     def at(rank: int) -> Job:
-        return resolve(read_run(job.run, lora_r=rank))
+        return resolve(read_run(job.asked, lora_r=rank))
 
     most = job.model.hidden_size or 8192
     bound = highest_between(lambda r: need(at(r)) <= room.room_bytes, 0, most)
@@ -245,8 +245,8 @@ def _of_kept(job: Job, room: Room) -> Limit | None:
 
     def at(kept: int) -> Job:
         if kept >= layers:
-            return resolve(read_run(job.run, recompute="none", recompute_method=None, recompute_num_layers=None))
-        return resolve(read_run(job.run, recompute="full", recompute_method="block", recompute_num_layers=layers - kept))
+            return resolve(read_run(job.asked, recompute="none", recompute_method=None, recompute_num_layers=None))
+        return resolve(read_run(job.asked, recompute="full", recompute_method="block", recompute_num_layers=layers - kept))
 
     try:
         if need(at(0)) > room.room_bytes:

@@ -58,8 +58,9 @@ def policy(ctx: Context, m: Head, x: Tensor, *, wide: bool = False) -> Tensor:
     """
     answer = Axis("answer", ctx.seq.size - 1 if ctx.settings.answer is None else ctx.settings.answer)
     last = F.narrow(x, (ctx.batch, Axis("answer + 1", answer.size + 1), x.shape[-1]))
-    # The last tokens of several sequences are no matrix: the product copies them.
-    logits = returned(ctx, m, F.clone(last, "hidden states of the answer") if ctx.batch.size > 1 else last)
+    # The last tokens of several sequences are no matrix: the product copies them. An array of batches holds none of one.
+    several = not (isinstance(ctx.batch.size, int) and ctx.batch.size == 1)
+    logits = returned(ctx, m, F.clone(last, "hidden states of the answer") if several else last)
     del last
     let_go(x)
     logits = F.cast(logits, "float32", "logits in fp32") if wide else logits

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from memcalc.engine.rlhf.presets import with_preset
-from memcalc.engine.rlhf.server import server_of
+from memcalc.engine.rlhf.server import refuse_knobs, server_of
 from memcalc.engine.rlhf.tasks import SCORED, TASKS, Task
 from memcalc.errors import InputError, UnknownNameError
 from memcalc.models.score import with_score
@@ -33,6 +33,7 @@ def resolve_cast(run: Run) -> Job:
     typed, assumptions = with_preset(run)
     task = TASKS[typed.task]
     _refuse(typed, task)
+    refuse_knobs(run, engine=typed.rollout.engine)
     prompt, length, said = _lengths(typed, task)
     plain = {"task": "train", "roles": None, "rollout": RolloutSpec.model_construct(), "rl": RLSpec.model_construct(), "seq_len": length}
     job = resolve(typed.model_copy(update=plain))
@@ -44,11 +45,12 @@ def resolve_cast(run: Run) -> Job:
         role, notes = _role(name, own, typed, job)
         others.append(role)
         assumptions += notes
-    sequences = (typed.rollout.prompts or 0) * typed.rollout.num_generations or typed.micro_batch * typed.grad_accum
+    sequences = (typed.rollout.prompts or 0) * typed.rollout.num_generations
+    server = server_of(typed, job.seq_len) if task.is_online else None
     actor = Role("actor", job, idle=_idle(typed.roles, "actor"))
     return replace(
         job,
-        cast=Cast(typed, actor, tuple(others), prompt, sequences, server_of(typed, job.seq_len) if task.is_online else None),
+        cast=Cast(typed, actor, tuple(others), prompt, sequences, server, task.is_online),
         assumptions=(*job.assumptions, *said, *assumptions),
         notes=(*job.notes, *_notes(others)),
     )

@@ -39,6 +39,7 @@ class _Phases:
     Attributes:
         stage: the card.
         server: what generates, where that is not the actor and stands on the same card.
+        sequences: of a rollout, on one card.
         experience: what the rollout has left on the card.
     """
 
@@ -47,6 +48,7 @@ class _Phases:
         self.job, self.cast, self.run = job, job.cast, job.cast.run
         self.stage = Stage(job, sequences=1, detailed=detailed)
         self.habits = habits_of(self.run)
+        self.sequences: Any = self.cast.sequences or job.micro_batch * job.run.grad_accum
         self.answer: Any = job.seq_len - self.cast.prompt_length
         here = self.cast.server is not None and self.run.rollout.on == "same"
         self.server = Server(self.cast.server, sleep_level=self.run.rollout.sleep_level) if here and self.cast.server is not None else None
@@ -75,7 +77,7 @@ class _Phases:
         else:
             stage3 = self.job.engine == "deepspeed" and self.job.zero == 3
             gathered = stage3 and (asked.engine == "deepspeed" or self.habits.gathers)
-            at_once = asked.micro_batch or self.cast.sequences
+            at_once = asked.micro_batch or self.sequences
             found = stage.actor.generates(sequences=at_once, prompt=self.cast.prompt_length, answer=self.answer, gathered=gathered)
             stage.phase("rollout", {ACTOR: found}, self.experience, self._scores_kept())
 
@@ -152,14 +154,14 @@ class _Phases:
     def _experience(self) -> dict[str, Any]:
         names = {role.name for role in self.cast.others}
         found = preference.experience_bytes(
-            self.cast.sequences, seq_len=self.job.seq_len, answer=self.answer, has_reference="reference" in names, has_critic="critic" in names
+            self.sequences, seq_len=self.job.seq_len, answer=self.answer, has_reference="reference" in names, has_critic="critic" in names
         )
         return {f"experience/{name}": n for name, n in found.items()}
 
     def _on_card(self, kept: dict[str, Any]) -> Snapshot:
         if self.run.rl.experience == "host":
             return NOTHING
-        inputs = {"sequences": self.cast.sequences, "seq_len": self.job.seq_len, "answer": self.answer}
+        inputs = {"sequences": self.sequences, "seq_len": self.job.seq_len, "answer": self.answer}
         self.stage.walk.reasons |= {path: Reason("sequences * tokens * width", inputs, "memcalc/formulas/preference.py") for path in kept}
         return Snapshot(sum(kept.values()), kept)
 
@@ -167,7 +169,7 @@ class _Phases:
         """The logits of all answers, which some trainers keep from generation on, stacked beside the pieces (transformers' ``output_scores``)."""
         if not self.habits.keeps_scores:
             return NOTHING
-        n = self.cast.sequences * self.answer * self.job.model.vocab_size * 4
+        n = self.sequences * self.answer * self.job.model.vocab_size * 4
         path = "experience/logits of the rollout"
         self.stage.walk.reasons[path] = Reason("sequences * answer * vocab_size * 4", {}, "TRL 1.10, models/utils.py, batch_generation")
         return Snapshot(n, {path: n})

@@ -19,13 +19,10 @@ def server_of(run: Run, seq_len: int) -> Job | None:
     """The server as a job of its own; None where the actor's own modules generate.
 
     Raises:
-        InputError: no card is named, of which it could take a share, or a key that only servers have.
+        InputError: no card is named, of which it could take a share.
     """
     asked = run.rollout
     if asked.engine not in SERVERS:
-        for key in ("gpu_memory_utilization", "sleep_level", "tensor_parallel_size", "bucket_mb"):
-            if key in asked.model_fields_set and getattr(asked, key) not in (None, type(asked).model_fields[key].default):
-                raise InputError(f"rollout.engine {asked.engine} has no such knob; vllm and sglang have", where=f"rollout.{key}")
         return None
     from memcalc.engine.resolve import resolve
 
@@ -45,6 +42,18 @@ def server_of(run: Run, seq_len: int) -> Job | None:
     if run.hardware.gpu is None:
         raise InputError(f"{asked.engine} takes a share of a card, and none is named: give --gpu (`memcalc gpus` lists them)", where="hardware.gpu")
     return resolve(merged([Layer(data)]))
+
+
+def refuse_knobs(run: Run, *, engine: str) -> None:
+    """Say no to what only servers have where none generates.
+
+    Raises:
+        InputError: such a key was given.
+    """
+    if engine not in SERVERS:
+        for key in ("gpu_memory_utilization", "sleep_level", "tensor_parallel_size", "bucket_mb"):
+            if key in run.rollout.model_fields_set:
+                raise InputError(f"rollout.engine {engine} has no such knob; vllm and sglang have", where=f"rollout.{key}")
 
 
 class Server:

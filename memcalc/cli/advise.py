@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from memcalc.cli.estimate import LIMIT, MARGIN
 from memcalc.cli.shell.command import Command, Given, Option
 from memcalc.cli.shell.errors import DOES_NOT_FIT, FITS
 from memcalc.cli.shell.files import FROM, asked
 from memcalc.cli.shell.output import OUT_FILE, format_option, sink
 from memcalc.cli.shell.runs import MODEL, run_options
+from memcalc.errors import InputError
 from memcalc.units import parse_bytes
+
+if TYPE_CHECKING:
+    from memcalc.specs.run import Run
 
 
 def options() -> tuple[Option, ...]:
@@ -19,12 +25,15 @@ def options() -> tuple[Option, ...]:
 
 def run(given: Given) -> int:
     """Do it."""
+    from memcalc.engine.resolve import SERVERS
     from memcalc.whatif.advise import advise
     from memcalc.whatif.limit import parse_margin
 
-    limit, margin = given.text("limit"), given.text("margin")
+    limit, margin, wanted = given.text("limit"), given.text("margin"), asked(given, given.arguments).run
+    if wanted.code in SERVERS:
+        return advised(given, wanted)
     found = advise(
-        asked(given, given.arguments).run,
+        wanted,
         limit_bytes=None if limit is None else parse_bytes(limit, where="--limit"),
         margin=0.0 if margin is None else parse_margin(margin, where="--margin"),
     )
@@ -32,6 +41,30 @@ def run(given: Given) -> int:
     from memcalc.report import advise as report
     from memcalc.report.style import Style
 
+    written = {
+        "table": lambda: report.text(found, Style(out.width, out.colour)),
+        "json": lambda: report.as_json(found),
+        "markdown": lambda: report.markdown(found),
+        "csv": lambda: report.comma_separated(found),
+    }
+    out.write(written[out.format]())
+    return FITS if found.fits else DOES_NOT_FIT
+
+
+def advised(given: Given, served: Run) -> int:
+    """The same for a server, which takes a share of its card.
+
+    Raises:
+        InputError: a limit or margin is given.
+    """
+    from memcalc.report import serving_advice as report
+    from memcalc.report.style import Style
+    from memcalc.whatif.serving_advice import advise_server
+
+    for name in ("limit", "margin"):
+        if given.text(name) is not None:
+            raise InputError("a server takes a share of its card, which its own keys say: leave it out", where=f"--{name}")
+    found, out = advise_server(served), sink(given)
     written = {
         "table": lambda: report.text(found, Style(out.width, out.colour)),
         "json": lambda: report.as_json(found),

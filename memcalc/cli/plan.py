@@ -51,9 +51,11 @@ def run(given: Given) -> int:
     from memcalc.whatif.limit import parse_margin
     from memcalc.whatif.plan import plan
 
-    limit, margin = given.text("limit"), given.text("margin")
+    limit, margin, wanted_run = given.text("limit"), given.text("margin"), asked(given, given.arguments).run
+    if wanted_run.task == "inference":
+        return placed(given, wanted_run)
     found = plan(
-        asked(given, given.arguments).run,
+        wanted_run,
         global_batch=_whole(given, "global-batch", None),
         limit_bytes=None if limit is None else parse_bytes(limit, where="--limit"),
         margin=0.0 if margin is None else parse_margin(margin, where="--margin"),
@@ -75,6 +77,31 @@ def run(given: Given) -> int:
     }
     out.write(written[out.format]())
     return FITS if found.fitting else DOES_NOT_FIT
+
+
+def placed(given: Given, served: Run) -> int:
+    """The same for a model that serves: degrees and replicas.
+
+    Raises:
+        InputError: flags of training's plans.
+    """
+    from memcalc.report import placements as report
+    from memcalc.report.style import Style
+    from memcalc.whatif.placements import place
+
+    for name in ("limit", "margin", "export"):
+        if given.text(name) is not None:
+            raise InputError("is of plans of training; a server takes a share of its card, which its own keys say", where=f"--{name}")
+    found = place(served, sequences=_whole(given, "global-batch", "1"))
+    out = sink(given)
+    written = {
+        "table": lambda: report.text(found, Style(out.width, out.colour)),
+        "json": lambda: report.as_json(found),
+        "markdown": lambda: report.markdown(found),
+        "csv": lambda: report.comma_separated(found),
+    }
+    out.write(written[out.format]())
+    return FITS if found.fewest is not None else DOES_NOT_FIT
 
 
 def exported(found: Plans, wanted: str) -> str:

@@ -203,6 +203,26 @@ def _ranks(job: Job) -> Iterator[Keys]:
         tp *= 2
 
 
+def _cache(job: Job) -> Iterator[Keys]:
+    """Of transformers' inference: a cache in few bits where all layers see all tokens, or on the host."""
+    if not _trains(job) and job.run.generation.cache_implementation == "dynamic":
+        yield {"cache_implementation": "quantized"}
+        yield {"cache_implementation": "offloaded"}
+
+
+def _bits(job: Job) -> Iterator[Keys]:
+    if not _trains(job) and job.run.quantization is None and job.model.quantization is None:
+        yield from ({"quantization": "int8"}, {"quantization": "nf4"})
+
+
+def _ranks(job: Job) -> Iterator[Keys]:
+    """Of inference: more cards, over which layers are cut."""
+    tp = job.mesh.tp * 2
+    while not _trains(job) and tp <= MAX_TP:
+        yield {"tp": tp, "gpus": job.mesh.world // job.mesh.tp * tp}
+        tp *= 2
+
+
 def _trains(job: Job) -> bool:
     return job.run.task == "train"
 
@@ -215,6 +235,9 @@ RUNGS: tuple[Rung, ...] = (
     Rung("shorter sequences", _length, "longer documents are cut", changes_task=True),
     Rung("precision", _precision, "bf16 rounds: with autocast products only, else weights and their updates, too"),
     Rung("attention kernel", _attention, "none: faster as well (FlashAttention-2, Dao 2023); flash_attention_2 is a package of its own"),
+    Rung("cache of another kind", _cache, "quantized: packing and unpacking, a little accuracy; offloaded: keys and values cross PCIe for every token"),
+    Rung("weights in fewer bits", _bits, "slower kernels, a little accuracy (Dettmers et al. 2022, 2023)"),
+    Rung("more cards that share layers", _ranks, "cards, and two all-reduces of activations a layer between them (Shoeybi et al. 2019)"),
     Rung("cache of another kind", _cache, "quantized: packing and unpacking, a little accuracy; offloaded: keys and values cross PCIe for every token"),
     Rung("weights in fewer bits", _bits, "slower kernels, a little accuracy (Dettmers et al. 2022, 2023)"),
     Rung("more cards that share layers", _ranks, "cards, and two all-reduces of activations a layer between them (Shoeybi et al. 2019)"),

@@ -28,6 +28,15 @@ def test_every_form_has_the_same_rungs(cli: Cli) -> None:
     assert data["path_need_bytes"] <= data["room_bytes"]
 
 
+def test_a_server_is_told_what_makes_it_start(cli: Cli) -> None:
+    words = ("llama-3.1-70b", "--task", "inference", "--code", "vllm", "--gpu", "h100-80g", "--max-model-len", "8192")
+    done = cli("advise", *words)
+    assert done.status == 1
+    flags = shlex.split(" ".join(done.out.split()).partition("Flags: ")[2])
+    assert cli("estimate", *words, *flags, "--quiet").status == 0
+    assert "share of its card" in cli.refused("advise", *words, "--limit", "60GiB")
+
+
 def test_a_run_that_fits_exits_0(cli: Cli) -> None:
     done = cli("advise", "llama-7b", "--seq-len", "512", "--gpu", "a100-80g")
     assert done.status == 0

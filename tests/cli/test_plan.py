@@ -32,6 +32,15 @@ def test_a_plan_is_written_for_its_framework(cli: Cli) -> None:
     assert "deepspeed ZeRO-2" in done.err
 
 
+def test_what_serves_is_placed(cli: Cli) -> None:
+    words = ("plan", "llama-3.1-70b", "--task", "inference", "--code", "vllm", "--gpu", "h100-80g", "--gpus", "8", "--max-model-len", "8192")
+    done = cli(*words)
+    assert done.status == 0
+    assert "Fewest cards: 2 (tp 2)" in done.out
+    assert cli(*words, "--global-batch", "1000").status == 1
+    assert "of training" in cli(*words, "--export", "megatron").err
+
+
 def test_a_plan_is_launched_by_torchrun(cli: Cli) -> None:
     line = cli(*WORDS, "--code", "megatron", "--export", "torchrun").out
     assert line.startswith("torchrun --nnodes 1 --nproc-per-node 8 pretrain_gpt.py")

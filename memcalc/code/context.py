@@ -110,6 +110,7 @@ class Settings:
         cached: in inference, keys and values are remembered; a vision tower's are not.
         liger: norms, rotary positions and gates are Liger's kernels.
         padded: the batch has a mask of its own, so that none can be left out.
+        packed: the batch numbers its tokens, sample by sample, so that positions are each sequence's own; where a mask is made, samples are kept apart.
         tied: the path of the head's weight, and that of the table that it is, under which its gradient is filed; None: it is its own.
         objective: what the head gives in the place of a loss on labels, by its name in `memcalc.code.transformers.objectives`; empty: the loss.
         answer: tokens at the end of each sequence that the objective is about; None: all but the first.
@@ -150,6 +151,7 @@ class Settings:
     casts_weights: bool = False
     liger: bool = False
     padded: bool = False
+    packed: bool = False
     evaluating: bool = False
     virtual: int = 0
     leaf_inputs: bool = False
@@ -159,6 +161,11 @@ class Settings:
     objective: str = ""
     answer: Any = None
     entropy: str = "none"
+
+    @property
+    def takes_apart(self) -> bool:
+        """Flash attention takes padding out of a batch and puts it back."""
+        return self.attention == "flash_attention_2" and self.padded and not self.packed
 
     @property
     def records(self) -> bool:

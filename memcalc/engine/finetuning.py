@@ -104,8 +104,10 @@ def refuse_finetuning(run: Run, model: ModelSpec, *, engine: str, zero: int) -> 
         from memcalc.engine.evaluation import refuse_evaluation
 
         refuse_evaluation(run, run.evaluation)
-    if run.attention_mask and (run.attention == "flash_attention_2" or run.code != "transformers"):
-        raise InputError("flash attention takes a padded batch apart, Megatron packs it; use attention sdpa or eager", where="attention_mask")
+    if run.attention_mask and run.code != "transformers":
+        raise InputError(f"padded batches are known for transformers' modules; code {run.code} packs samples instead", where="attention_mask")
+    if run.packing:
+        _refuse_packing(run, model)
     if run.quantization is not None and run.lora is not None and run.lora.target_parameters:
         raise InputError("packed experts have no parameters to wrap; target_modules are what is adapted there", where="lora.target_parameters")
     if run.quantization is not None and engine == "deepspeed" and zero == 3:
@@ -134,6 +136,15 @@ def assumed_of(run: Run) -> list[str]:
     if run.prompt is not None:
         found.append(f"prompt: {run.prompt.num_virtual_tokens} virtual tokens come on top of seq_len")
     return found
+
+
+def _refuse_packing(run: Run, model: ModelSpec) -> None:
+    """Packed samples where the model's code would not keep them apart, or memcalc does not know how it does."""
+    if run.task != "train" or run.code != "transformers" or run.attention_mask or run.prompt is not None or run.sharding.cp > 1:
+        raise InputError("packed samples are known for training with transformers' modules, without attention_mask, prompt and cp", where="packing")
+    fronts = [block.module for block in model.blocks if block.role == "embedding"]
+    if not all(getattr(front, "style", "") == "decoder" and (getattr(front, "rotary", None) or getattr(front, "local_rotary", None)) for front in fronts):
+        raise InputError(f"packed samples are known for rotary positions, which {model.model_type} does not have alone", where="packing")
 
 
 def _refuse_prompt(run: Run) -> None:

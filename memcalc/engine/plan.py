@@ -143,6 +143,11 @@ class Plan:
         return sum(s.num_params * s.copies for s in self.shards())
 
     @property
+    def beside_ids(self) -> str:
+        """What a batch that is padded, or packed, says of its tokens."""
+        return "batch/position_ids" if self.settings.packed else "batch/attention_mask"
+
+    @property
     def holds_leaf(self) -> bool:
         """The leaf stays on the card all along, since its copy on the host is another tensor."""
         return self.leaf is not None and self.settings.offloads

@@ -81,7 +81,7 @@ def let_go(walk: Walk, plan: Plan) -> None:
         if plan.pixels is not None:
             walk.free(PIXELS, num_bytes(plan.pixels))
         if plan.settings.padded:
-            walk.free("batch/attention_mask", num_bytes(plan.ids))
+            walk.free(plan.beside_ids, num_bytes(plan.ids))
         if plan.typed:
             walk.free("batch/token_type_ids", num_bytes(plan.ids))
 
@@ -171,7 +171,7 @@ class _Stream:
             if self.plan.pixels is not None:
                 self.walk.alloc(PIXELS, num_bytes(self.plan.pixels), Reason("images in fp32, as processors make them"))
             if self.plan.settings.padded:
-                self.walk.alloc("batch/attention_mask", num_bytes(self.plan.ids), Reason("micro_batch * seq_len * 8"))
+                self.walk.alloc(self.plan.beside_ids, num_bytes(self.plan.ids), Reason("micro_batch * seq_len * 8"))
             if self.plan.typed:
                 self.walk.alloc("batch/token_type_ids", num_bytes(self.plan.ids), Reason("micro_batch * seq_len * 8"))
             return

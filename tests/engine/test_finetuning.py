@@ -111,9 +111,20 @@ def test_a_padded_batch_costs_a_mask_and_repeated_keys_in_each_layer() -> None:
 
 
 def test_flash_attention_takes_padded_batches_apart() -> None:
-    """Which memcalc does not know."""
-    with pytest.raises(InputError, match="attention_mask: flash attention takes a padded batch apart"):
-        run(attention="flash_attention_2", attention_mask=True)
+    """Each layer keeps its output twice, with padding and without, and where tokens stand."""
+    plain, padded = (run(attention="flash_attention_2", recompute="none", lora=None, attention_mask=on) for on in (False, True))
+    more = of_kind(padded, "forward_end", "activations") - of_kind(plain, "forward_end", "activations")
+    assert more == 32 * 512 * (2 * 4096 + 8)
+
+
+def test_packed_samples_need_a_mask_unless_attention_is_flash() -> None:
+    """Under sdpa it costs what a padded batch costs; positions are each sequence's own."""
+    keys: dict[str, Any] = {"model": "llama-3.1-8b", "recompute": "none", "lora": None, "micro_batch": 2}
+    found = {(a, p): run(attention=a, packing=p, **keys) for a in ("sdpa", "flash_attention_2") for p in (False, True)}
+    more = {a: of_kind(found[a, True], "forward_end", "activations") - of_kind(found[a, False], "forward_end", "activations") for a, _ in found}
+    assert more["flash_attention_2"] == 2 * 512 * 128 * 2
+    assert more["sdpa"] > 32 * 2 * (2 * 512**2 + 2 * 2 * 3072 * 512)
+    assert found["sdpa", True].instant("start") == found["sdpa", False].instant("start")
 
 
 def test_keys_that_wait_for_training_are_listed_in_inference() -> None:

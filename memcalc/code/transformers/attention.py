@@ -9,6 +9,7 @@ from memcalc.code.transformers.mask import mask_name
 from memcalc.code.transformers.project import over_projection, project
 from memcalc.code.transformers.prompt import with_prefix
 from memcalc.code.transformers.rotary import puts_heads_first, rotate
+from memcalc.code.transformers.unpad import attend_unpadded
 from memcalc.components import Attention
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
@@ -58,6 +59,8 @@ def attend(ctx: Context, m: Attention, query: Tensor, key: Tensor, value: Tensor
     """
     if ctx.has_cp:
         return ring.attend(ctx.tape, ctx.settings.cp, query, key, value)
+    if ctx.settings.takes_apart:
+        return attend_unpadded(ctx, query, key, value)
     mask = ctx.shared.get(mask_name(m.window, causal=m.causal))
     if ctx.settings.attention == "eager":
         return eager(ctx, m, query, key, value, mask=mask)

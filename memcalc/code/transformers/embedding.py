@@ -94,7 +94,7 @@ def decoder(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
     x = look_up(ctx, m, ids)
     if m.scaled:
         x = F.scale(x, "scaled inputs_embeds")
-    if m.alibi is None or m.alibi.style != "table":
+    if not ctx.settings.packed and (m.alibi is None or m.alibi.style != "table"):
         number(ctx)
     return dropout(ctx, x, m.dropout)
 

@@ -17,7 +17,8 @@ def make_angles(ctx: Context, m: Rotary, dtype: str) -> None:
 
     They are made in fp32 and stay so where the model turns with them as they are; GPT-J picks rows of a table instead, which is a buffer.
     """
-    whole: Shape = (ctx.seq, Axis("head_dim", m.dim))
+    tokens: Shape = (ctx.batch, ctx.seq) if ctx.settings.packed else (ctx.seq,)
+    whole: Shape = (*tokens, Axis("head_dim", m.dim))
     dtype = "float32" if m.precision in ("angles", "products") else dtype
     with ctx.tape.no_grad():
         if m.planes:
@@ -29,7 +30,7 @@ def make_angles(ctx: Context, m: Rotary, dtype: str) -> None:
         if m.style == "complex":
             ctx.shared[key(m, "complex angles")] = complex_angles(ctx, m.dim)
             return
-        half = ctx.tape.new((ctx.seq, Axis("head_dim/2", m.dim // 2)), "float32", "angles")
+        half = ctx.tape.new((*tokens, Axis("head_dim/2", m.dim // 2)), "float32", "angles")
         whole = half.shape if m.style == "halves" else whole
         angles = half if m.style == "halves" else ctx.tape.new(whole, "float32", "angles twice")
         cos = F.scale(ctx.tape.new(whole, "float32", "cos in fp32"))

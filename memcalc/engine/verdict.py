@@ -29,7 +29,8 @@ def reservation(job: Job, walked: Walked, allocated_bytes: int, *, capacity_byte
     room = None if capacity_bytes is None else capacity_bytes - sum(t.bytes for t in device_terms(job))
     lazy = job.engine not in ("deepspeed", "megatron")
     options: dict[str, Any] = {"accumulated": job.run.grad_accum > 1, "training": job.run.task != "inference", "lazy_states": lazy}
-    if job.run.lengths is not None:
+    options["expandable"] = job.run.expandable_segments
+    if job.run.task == "train" and job.mesh.pp == 1:
         options["steps"] = steps_of(job)
     try:
         allocator = play(walked.plan, walked.strategy, capacity_bytes=room if job.mesh.pp == 1 else None, **options)

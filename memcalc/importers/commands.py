@@ -30,6 +30,8 @@ FILES = frozenset(("config", "config_file", "job.config_file", "job.config_path"
 SHORT = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size", "q": "quantization"}
 ENDINGS = (".yaml", ".yml", ".json", ".toml")
 MAX_WORDS = 5000
+ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+"""Variables that torch reads its allocator's settings from, the old name and the new."""
 
 
 def read_command(facts: Facts, argv: Sequence[str]) -> None:
@@ -43,6 +45,9 @@ def read_command(facts: Facts, argv: Sequence[str]) -> None:
     words = [word for word in argv if word.strip() and word not in ("\\", "\\\n")]
     env, words = variables(shlex.split(words[0]) if len(words) == 1 and " " in words[0] else words)
     facts.env = {**facts.env, **env}
+    for name in ALLOCATOR:
+        if "expandable_segments:true" in env.get(name, "").replace(" ", "").lower():
+            facts.put("expandable_segments", value=True, where=name)
     facts.rank = COMMAND
     if not words:
         raise InputError("no program stands in the command", where="command")

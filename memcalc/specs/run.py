@@ -163,6 +163,7 @@ class Run(Spec):
     liger: bool = Field(False, description="Liger's kernels for norms, rotary positions and gates, and its fused loss unless another is named")
     micro_batch: Count = Field(1, description="sequences per GPU and forward pass")
     seq_len: Count | None = Field(None, description="tokens per sequence; by default the model's own length, at most 4096")
+    expandable_segments: bool = Field(False, description="the caching allocator's segments grow in place: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
     lengths: LengthsSpec | None = Field(None, description="lengths that vary from step to step: the caching allocator keeps segments of many sizes")
     new_tokens: Annotated[int, Field(ge=0, le=MAX_COUNT, strict=True)] = Field(
         0, description="inference with transformers: tokens generated after a prompt of seq_len"

@@ -46,3 +46,11 @@ def test_what_is_reserved_grows_and_what_is_allocated_does_not() -> None:
     assert small.verdict is not None
     assert small.verdict.fits
     assert small.ranks[0].reservation.num_releases > 0
+
+
+def test_segments_that_grow_in_place_keep_less_of_lengths_that_vary() -> None:
+    """expandable_segments: one segment for each pool, of which no piece is too small for good."""
+    run = RUN | {"lengths": {"min": 64}}
+    fixed, growing = (estimate(Run.model_validate(run | {"expandable_segments": on})).ranks[0] for on in (False, True))
+    assert growing.reserved_bytes < 0.9 * fixed.reserved_bytes
+    assert growing.reserved_bytes >= growing.allocated_bytes

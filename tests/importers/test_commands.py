@@ -32,6 +32,10 @@ MEGATRON = (
 # ruff: noqa: ISC004, E501 (a command stands as it is typed)
 COMMANDS: list[tuple[str, dict[str, Any]]] = [
     (
+        "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True CUDA_VISIBLE_DEVICES=0,1 NPROC_PER_NODE=$nproc_per_node swift sft --model qwen2.5-7b --deepspeed zero2",
+        {"expandable_segments": True, "hardware.gpus": 2, "sharding.engine": "deepspeed"},
+    ),
+    (
         "torchrun --nproc_per_node=8 --nnodes=2 train.py --model_name_or_path llama-2-7b --bf16 True --per_device_train_batch_size 2 --gradient_accumulation_steps 8 "
         "--gradient_checkpointing True --deepspeed ds.json",
         {"hardware.gpus": 16, "micro_batch": 2, "grad_accum": 8, "recompute": "full", "dtype": "bfloat16", "sharding.engine": "deepspeed"},

@@ -112,9 +112,7 @@ class Settings:
         padded: the batch has a mask of its own, so that none can be left out.
         packed: the batch numbers its tokens, sample by sample, so that positions are each sequence's own; where a mask is made, samples are kept apart.
         tied: the path of the head's weight, and that of the table that it is, under which its gradient is filed; None: it is its own.
-        objective: what the head gives in the place of a loss on labels, by its name in `memcalc.code.transformers.objectives`; empty: the loss.
-        answer: tokens at the end of each sequence that the objective is about; None: all but the first.
-        entropy: how entropies of those tokens are found beside it: none, chunked (some at a time, without a graph), whole (of all logits, with one).
+        objective: what the head gives in the place of a loss on labels (`memcalc.code.objective.Objective`); None: the loss.
         keeping: how the cache holds keys and values.
         casts_weights: every weight is computed with in `dtype`, whatever it is held in (FSDP's mixed-precision policies).
     """
@@ -158,9 +156,7 @@ class Settings:
     offloads: bool = False
     prefix: int = 0
     keeping: Keeping = Keeping()
-    objective: str = ""
-    answer: Any = None
-    entropy: str = "none"
+    objective: Any = None
 
     @property
     def takes_apart(self) -> bool:

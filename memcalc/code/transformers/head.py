@@ -17,10 +17,10 @@ def head(ctx: Context, m: Head, x: Tensor) -> Tensor:
 
     The logits stay in ``ctx.shared`` until the caller lets go of them.
     """
-    if ctx.settings.objective:
+    if ctx.settings.objective is not None:
         from memcalc.code.transformers.objectives import OBJECTIVES
 
-        return OBJECTIVES[ctx.settings.objective](ctx, m, x)
+        return OBJECTIVES[ctx.settings.objective.name](ctx, m, x)
     if not ctx.settings.training:
         return logits_of(ctx, m, F.view(x, (ctx.batch, Axis("logits_to_keep", 1), x.shape[-1])))
     if ctx.settings.loss != "cross_entropy":

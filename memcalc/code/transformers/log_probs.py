@@ -56,7 +56,9 @@ def policy(ctx: Context, m: Head, x: Tensor, *, wide: bool = False) -> Tensor:
 
     Logits are made of the last tokens only, copied when they are divided by the temperature, and looked at for their entropy.
     """
-    answer = Axis("answer", ctx.seq.size - 1 if ctx.settings.answer is None else ctx.settings.answer)
+    asked = ctx.settings.objective
+    assert asked is not None
+    answer = Axis("answer", ctx.seq.size - 1 if asked.answer is None else asked.answer)
     last = F.narrow(x, (ctx.batch, Axis("answer + 1", answer.size + 1), x.shape[-1]))
     # The last tokens of several sequences are no matrix: the product copies them. An array of batches holds none of one.
     several = not (isinstance(ctx.batch.size, int) and ctx.batch.size == 1)
@@ -67,9 +69,9 @@ def policy(ctx: Context, m: Head, x: Tensor, *, wide: bool = False) -> Tensor:
     kept = (ctx.batch, answer, logits.shape[-1])
     scaled = F.scale(F.narrow(F.narrow(logits, kept), kept), "logits / temperature")  # without the last, then the last so many
     found = selected(scaled)
-    if ctx.settings.entropy == "chunked":
+    if asked.entropy == "chunked":
         look_up_entropy(scaled)
-    return F.add(found, entropy(scaled), "loss") if ctx.settings.entropy == "whole" else found
+    return F.add(found, entropy(scaled), "loss") if asked.entropy == "whole" else found
 
 
 def policy_in_fp32(ctx: Context, m: Head, x: Tensor) -> Tensor:

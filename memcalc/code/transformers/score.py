@@ -16,7 +16,7 @@ def score_head(ctx: Context, m: ScoreHead, x: Tensor) -> Tensor:
     Source: transformers 5, modeling_layers.py, ``GenericForSequenceClassification.forward``; TRL 1.10, experimental/ppo, ``PolicyAndValueWrapper``.
     """
     scores = ctx.run(m.proj, x)
-    if ctx.settings.objective == "values":
+    if ctx.settings.objective is not None and ctx.settings.objective.name == "values":
         return scores
     ctx.shared["logits"] = scores
     return F.index(scores, (ctx.batch, Axis("labels", 1)), "score of the last token")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from memcalc.code.objective import Objective
 from memcalc.engine.rlhf.player import less, max_of, named
 from memcalc.engine.rlhf.stage import ACTOR, Stage
 from memcalc.engine.rlhf.tasks import TASKS
@@ -24,7 +25,7 @@ def walk(job: Job, *, detailed: bool) -> Walked:
     task = TASKS[job.cast.run.task]
     stage = Stage(job, sequences=task.sequences, detailed=detailed)
     aside = _Aside(stage)
-    found, plan, strategy = stage.actor.updates(task.objective, aside=aside.after)
+    found, plan, strategy = stage.actor.updates(Objective(task.objective), aside=aside.after)
     if job.run.initialize:
         stage.load()
     for name, shot in found.instants.items():
@@ -67,7 +68,7 @@ class _Aside:
         held: Any = 0
         if self.judge == "reference":
             player = self.stage.players[self.judge]
-            shot = player.scores("preference")
+            shot = player.scores(Objective("preference"))
             walk.beside(named(self.judge, less(shot, player.idle)))
             held = self._logits(player.job)
             walk.alloc("reference/activations/lm_head/logits", held, Reason("sequences * seq_len * vocab_size * width", {}, SOURCE))
@@ -85,8 +86,8 @@ class _Aside:
         if self.judge != "teacher":
             return Snapshot(0, {})
         player = self.stage.players[self.judge]
-        shot = named(self.judge, less(player.scores("logits"), player.idle))
-        found, _, _ = self.stage.actor.updates("logits", aside=lambda walk: self._beside_logits(walk, shot))
+        shot = named(self.judge, less(player.scores(Objective("logits")), player.idle))
+        found, _, _ = self.stage.actor.updates(Objective("logits"), aside=lambda walk: self._beside_logits(walk, shot))
         return found.instants["forward_peak"]
 
     def _beside_logits(self, walk: Walk, shot: Snapshot) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from memcalc.code.objective import Objective
 from memcalc.engine.plan import Plan
 from memcalc.engine.result import Term
 from memcalc.engine.rlhf.player import Player, less, max_of, plus
@@ -90,17 +91,17 @@ class _Phases:
         if "reference" in players:
             self._pass("reference_log_probs", players["reference"], self._policy(entropy="none"), self._scores_kept())
         if "critic" in players:
-            self._pass("values", players["critic"], {"objective": "values"})
+            self._pass("values", players["critic"], Objective("values"))
         if "reward" in players:
-            self._pass("rewards", players["reward"], {"objective": "score"})
+            self._pass("rewards", players["reward"], Objective("score"))
         self.stage.phase("advantages", {}, self.asleep, self.experience)
 
     def updates(self) -> tuple[Plan, Strategy]:
         """Forward, backward and step of one micro-batch of the actor, then of the critic; some trainers take both in one step."""
         stage = self.stage
         entropy = "none" if self.run.rl.entropy is None else self.run.rl.entropy
-        actor, plan, strategy = stage.actor.updates(**self._policy(entropy=entropy))
-        critic = stage.players["critic"].updates("values")[0] if "critic" in stage.players else None
+        actor, plan, strategy = stage.actor.updates(self._policy(entropy=entropy))
+        critic = stage.players["critic"].updates(Objective("values"))[0] if "critic" in stage.players else None
         if critic is not None and self.habits.joint:
             self._joint(actor, critic)
             return plan, strategy
@@ -130,15 +131,15 @@ class _Phases:
         return tuple(found)
 
     # ------------------------------------------------------------------ inside
-    def _pass(self, name: str, player: Player, how: dict[str, Any], *beside: Snapshot) -> None:
+    def _pass(self, name: str, player: Player, objective: Objective, *beside: Snapshot) -> None:
         sequences = self.run.rl.score_micro_batch if self.run.rl.max_token_len is None else None
-        found = player.scores(sequences=sequences, **how)
+        found = player.scores(objective, sequences=sequences)
         self.stage.phase(name, {player.role.name: found}, self.asleep, self.experience, *beside)
 
-    def _policy(self, *, entropy: str) -> dict[str, Any]:
+    def _policy(self, *, entropy: str) -> Objective:
         """How the actor's head is asked: for the answer's tokens, or for all where the trainer takes whole logits or packs."""
         whole = self.habits.whole or self.run.rl.max_token_len is not None
-        return {"objective": self.habits.objective, "answer": None if whole else self.answer, "entropy": entropy}
+        return Objective(self.habits.objective, None if whole else self.answer, entropy)
 
     def _joint(self, actor: Walk, critic: Walk) -> None:
         """One loss of both: the critic runs first and back last, and one step takes all parameters (PolicyAndValueWrapper.forward)."""

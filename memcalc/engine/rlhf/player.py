@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from memcalc.code.context import Settings
+from memcalc.code.objective import Objective
 from memcalc.engine import step
 from memcalc.engine.plan import Plan, make_plan
 from memcalc.engine.ranks import blocks_of
@@ -90,15 +91,14 @@ class Player:
         return max_of(self.resident, Snapshot(walk.total, dict(walk.by_path)))
 
     # ------------------------------------------------------------------ passes
-    def scores(self, objective: str, *, sequences: Any = None, **more: Any) -> Snapshot:
+    def scores(self, objective: Objective, *, sequences: Any = None) -> Snapshot:
         """The most that is alive while some sequences go through it without a graph.
 
         Args:
             objective: what its head gives.
             sequences: how many at once.
-            more: further settings of its programs.
         """
-        settings = replace(self._settings(objective=objective, **more), training=True, evaluating=True, cached=False)
+        settings = replace(self._settings(objective), training=True, evaluating=True, cached=False)
         if sequences is not None:
             settings = replace(settings, batch=sequences)
         walk, plan = Walk(detailed=self.detailed), self._plan(settings, graph=False)
@@ -108,9 +108,9 @@ class Player:
             step.forward(walk, plan, strategy)
         return self._taken(walk, "scores")
 
-    def updates(self, objective: str, *, aside: Callable[[Walk], None] | None = None, **more: Any) -> tuple[Walk, Plan, Strategy]:
+    def updates(self, objective: Objective, *, aside: Callable[[Walk], None] | None = None) -> tuple[Walk, Plan, Strategy]:
         """A training step, all of its instants; arguments as for `scores` and `step.train`."""
-        plan = self._plan(self._settings(objective=objective, **more), graph=True)
+        plan = self._plan(self._settings(objective), graph=True)
         walk, strategy = Walk(detailed=self.detailed), self.strategy_class(self.job, plan)
         step.train(walk, plan, strategy, accumulated=self.job.run.grad_accum > 1, aside=aside)
         self._note(walk)
@@ -145,8 +145,8 @@ class Player:
         return plus(self.resident, more, Snapshot(sum(whole.values()), moved))
 
     # ------------------------------------------------------------------ inside
-    def _settings(self, **more: Any) -> Settings:
-        settings = replace(settings_of(self.job), trainable=trainable_of(self.job), **more)
+    def _settings(self, objective: Objective | None = None) -> Settings:
+        settings = replace(settings_of(self.job), trainable=trainable_of(self.job), objective=objective)
         return self.strategy_class.settings(self.job, settings)
 
     def _plan(self, settings: Settings, *, graph: bool) -> Plan:

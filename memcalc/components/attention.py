@@ -62,6 +62,7 @@ class Attention(Component):
         softmax: ``fp32`` casts the scores up for it (Llama), ``model`` does not (GPT-2, BERT), ``scores`` computes them in fp32 (GPT-J).
         dropout: on the probabilities.
         clamped: queries, keys and values are clamped where they are made (OLMo, DBRX).
+        tempered: queries are scaled by their position once they are turned (Ministral 3).
     """
 
     num_heads: int
@@ -84,6 +85,7 @@ class Attention(Component):
     softmax: Literal["fp32", "model", "scores"] = "fp32"
     dropout: float = 0.0
     clamped: bool = False
+    tempered: bool = False
 
     @property
     def lengths(self) -> tuple[int, ...]:

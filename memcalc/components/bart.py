@@ -23,6 +23,8 @@ class BartEmbedding(Component):
         positions: rows of the other table.
         first: the gradient of the shared table is born here, rather than added to one that is there.
         sinusoidal: that table is given and takes no gradient; all sequences share its rows (Pegasus, Marian).
+        each: it is a buffer, whose rows are looked up for each sequence (M2M-100).
+        shares: all sequences share its rows, in both stacks (Blenderbot).
         norm: on their sum.
         dropout: on what comes out.
     """
@@ -33,6 +35,8 @@ class BartEmbedding(Component):
     positions: int
     first: bool = False
     sinusoidal: bool = False
+    each: bool = False
+    shares: bool = False
     norm: LayerNorm | None = None
     dropout: float = 0.0
 
@@ -45,7 +49,8 @@ class BartEmbedding(Component):
         """``weight`` (vocab, width), in the encoder's; ``embed_positions/weight`` (positions, width)."""
         if self.stack == "encoder":
             yield self.table
-        yield self.position_table
+        if not self.each:
+            yield self.position_table
 
     @property
     def table(self) -> Weight:

@@ -19,12 +19,14 @@ class Head(Component):
         tied: its weight is the embedding's table, counted there.
         softcap: logits are squashed by tanh (Gemma 2).
         scaled: logits are multiplied by a constant (Cohere, Granite).
+        scaled_input: hidden states are divided by a constant before the projection (MiniCPM).
     """
 
     proj: Linear
     tied: bool = False
     softcap: float | None = None
     scaled: bool = False
+    scaled_input: bool = False
 
     def weights(self, prefix: str = "") -> Iterator[tuple[str, Weight]]:
         """Those of the projection; of a tied one its bias only."""

@@ -42,10 +42,4 @@ class ModuleMoE(Component):
 
 @dataclass(frozen=True)
 class RemoteHead(Head):
-    """The head of code that comes with a model: logits of all tokens, in float32, which the loss shifts by copying them.
-
-    Attributes:
-        scaled_input: hidden states are divided by a constant before the projection (MiniCPM).
-    """
-
-    scaled_input: bool = False
+    """The head of code that comes with a model: logits of all tokens, in float32, which the loss shifts by copying them."""

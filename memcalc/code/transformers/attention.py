@@ -27,6 +27,9 @@ def attention(ctx: Context, m: Attention, x: Tensor) -> Tensor:
         query, key = rotate(ctx, m.rotary, query, key, held=held)
     if m.norm_after_rotary:
         query, key = normalise(ctx, m, query, key)
+    if m.tempered:
+        query = temper(ctx, query)
+    key, value = ctx.remember(key, "key", window=m.window), ctx.remember(value, "value", window=m.window)
     if ctx.settings.prefix:
         key, value = with_prefix(ctx, key, value)
     key, value = ctx.remember(key, "key", window=m.window), ctx.remember(value, "value", window=m.window)
@@ -42,6 +45,12 @@ def normalise(ctx: Context, m: Attention, query: Tensor, key: Tensor) -> tuple[T
     if m.k_norm is not None and not over_projection(m.q_norm, m):
         key = ctx.run(m.k_norm, key, "k_norm")
     return query, key
+
+
+def temper(ctx: Context, query: Tensor) -> Tensor:
+    """Queries times a number for each position (get_llama_4_attn_scale)."""
+    scale = ctx.tape.new((ctx.seq, Axis("1", 1)), query.dtype, "scale of each position")
+    return F.mul(query, scale, "scaled query")
 
 
 def merge(ctx: Context, m: Attention, out: Tensor) -> Tensor:

@@ -21,7 +21,7 @@ def embed(ctx: Context, m: BartEmbedding, x: Tensor) -> Tensor:
 
     The decoder's ids are the labels, shifted; in inference one of them. It has as many as the encoder.
     """
-    table, places = ctx.parameter_at("shared/weight", m.table, has_gradient=not m.first), ctx.parameter(m.position_table)
+    table = ctx.parameter_at("shared/weight", m.table, has_gradient=not m.first)
     ids, length = x, ctx.seq
     if m.stack == "decoder":
         ctx.shared[STATES] = x
@@ -30,13 +30,20 @@ def embed(ctx: Context, m: BartEmbedding, x: Tensor) -> Tensor:
     h = F.scale(F.embedding(ids, table, m.width, "rows of the table"), "inputs_embeds")
     if m.stack == "decoder" and ctx.settings.attention == "eager" and ctx.settings.training:
         make_mask(ctx, MASK, h.dtype)
-    rows = (length,) if m.stack == "decoder" or m.sinusoidal else (ctx.batch, length)
-    positions = F.embedding(ctx.tape.new(rows, "int64", "position_ids"), places, m.width, "embed_pos")
+    positions = look_up_positions(ctx, m, length)
     for name, local in (("inputs_embeds", h), ("embed_pos", positions)):
         ctx.shared[f"{m.stack} {name}"] = Tensor(ctx.tape, local.shape, local.dtype, local.storage)  # the stack's forward has variables for them
     ctx.holds_output = False
     h = F.add(h, positions, "embeddings")
     return dropout(ctx, h if m.norm is None else ctx.run(m.norm, h, "layernorm_embedding"), m.dropout)
+
+
+def look_up_positions(ctx: Context, m: BartEmbedding, length: Axis) -> Tensor:
+    """Rows of the table of positions, or of a buffer."""
+    ids = ctx.tape.new((length,) if m.stack == "decoder" or m.sinusoidal or m.shares else (ctx.batch, length), "int64", "position_ids")
+    if m.each:
+        return ctx.tape.new((ctx.batch, length, m.width), ctx.settings.dtype, "embed_pos")
+    return F.embedding(ids, ctx.parameter(m.position_table), m.width, "embed_pos")
 
 
 @runs(BartLayer)

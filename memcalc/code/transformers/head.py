@@ -44,7 +44,7 @@ def head(ctx: Context, m: Head, x: Tensor) -> Tensor:
 def logits_of(ctx: Context, m: Head, x: Tensor) -> Tensor:
     """x (batch, tokens, hidden) → logits (batch, tokens, vocabulary), scaled and capped as the model's forward does."""
     with ctx.tape.on_card():
-        logits = ctx.run(m.proj, x)
+        logits = ctx.run(m.proj, F.scale(x, "scaled hidden_states") if m.scaled_input else x)
     if ctx.has_tp and m.proj.split == "column":
         logits = all_gather_last(logits, m.proj.outputs)
     if m.scaled:

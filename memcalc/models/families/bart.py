@@ -1,7 +1,7 @@
-"""BART, mBART, Pegasus and Marian: an encoder and a decoder.
+"""BART, mBART, M2M-100 and NLLB, Pegasus, Blenderbot and Marian: an encoder and a decoder.
 
-Source: transformers, models/bart/modeling_bart.py, models/mbart/modeling_mbart.py, models/pegasus/modeling_pegasus.py and
-models/marian/modeling_marian.py. Layers are not dropped at random.
+Source: transformers, models/bart/modeling_bart.py, models/mbart/modeling_mbart.py, models/m2m_100/modeling_m2m_100.py,
+models/pegasus/modeling_pegasus.py, models/blenderbot/modeling_blenderbot.py and models/marian/modeling_marian.py. Layers are not dropped at random.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from memcalc.models.config import Config
 from memcalc.models.families import _text as text
 from memcalc.specs.model import Axis, Block, ModelSpec
 
-MODEL_TYPES = ("bart", "mbart", "pegasus", "marian")
+MODEL_TYPES = ("bart", "mbart", "m2m_100", "pegasus", "blenderbot", "marian")
 ARCHITECTURES = {
     "BartForConditionalGeneration": "bart",
     "MBartForConditionalGeneration": "mbart",
+    "M2M100ForConditionalGeneration": "m2m_100",
     "PegasusForConditionalGeneration": "pegasus",
+    "BlenderbotForConditionalGeneration": "blenderbot",
     "MarianMTModel": "marian",
 }
 
-PRE_NORM = ("mbart", "pegasus")
+PRE_NORM = ("mbart", "m2m_100", "pegasus", "blenderbot")
 """Norms stand before the branches, and another one at the end of each stack."""
 
 SINUSOIDAL = ("pegasus", "marian")
@@ -66,14 +68,29 @@ def spec(config: Config) -> ModelSpec:
         head_dim=text.whole_heads(config, hidden.size, heads),
         max_position_embeddings=config.int("max_position_embeddings"),
         tied=True,
-        buffer_bytes=4 * vocab.size,
+        buffer_bytes=buffers(config, vocab, hidden),
         attentions=("eager", "sdpa", "flash_attention_2"),
     )
+
+
+def buffers(config: Config, vocab: Axis, hidden: Axis) -> int:
+    """A constant for each logit; M2M-100 has none, and tables of positions for both stacks."""
+    if config.model_type == "m2m_100":
+        return len(STACKS) * (config.int("max_position_embeddings") + RESERVED) * int(hidden.size) * BF16
+    return int(vocab.size) * BF16
+
+
+BF16 = 2
+"""Width of buffers: the dtype that models are loaded in."""
 
 
 def front(config: Config, stack: Stack, vocab: Axis, hidden: Axis) -> BartEmbedding:
     """The front of a stack."""
     positions, dropout = config.int("max_position_embeddings"), config.float("dropout")
+    if config.model_type == "m2m_100":
+        return BartEmbedding(vocab, hidden, stack, positions + RESERVED, each=True, dropout=dropout)
+    if config.model_type == "blenderbot":
+        return BartEmbedding(vocab, hidden, stack, positions, shares=True, dropout=dropout)
     if config.model_type in SINUSOIDAL:
         return BartEmbedding(vocab, hidden, stack, positions, sinusoidal=True, dropout=dropout)
     return BartEmbedding(vocab, hidden, stack, positions + RESERVED, norm=LayerNorm(hidden), dropout=dropout)

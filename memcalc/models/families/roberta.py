@@ -1,4 +1,4 @@
-"""RoBERTa, XLM-RoBERTa, CamemBERT: BERT with positions counted from the padding index.
+"""RoBERTa, XLM-RoBERTa, CamemBERT, data2vec: BERT with positions counted from the padding index.
 
 Source: transformers, models/roberta/modeling_roberta.py.
 """
@@ -9,8 +9,13 @@ from memcalc.models.config import Config
 from memcalc.models.families.bert import encoder
 from memcalc.specs.model import ModelSpec
 
-MODEL_TYPES = ("roberta", "xlm-roberta", "camembert")
-ARCHITECTURES = {"RobertaForMaskedLM": "roberta", "XLMRobertaForMaskedLM": "xlm-roberta", "CamembertForMaskedLM": "camembert"}
+MODEL_TYPES = ("roberta", "xlm-roberta", "camembert", "data2vec-text")
+ARCHITECTURES = {
+    "RobertaForMaskedLM": "roberta",
+    "XLMRobertaForMaskedLM": "xlm-roberta",
+    "CamembertForMaskedLM": "camembert",
+    "Data2VecTextForMaskedLM": "data2vec-text",
+}
 
 
 def spec(config: Config) -> ModelSpec:

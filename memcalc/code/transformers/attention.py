@@ -32,7 +32,6 @@ def attention(ctx: Context, m: Attention, x: Tensor) -> Tensor:
     key, value = ctx.remember(key, "key", window=m.window), ctx.remember(value, "value", window=m.window)
     if ctx.settings.prefix:
         key, value = with_prefix(ctx, key, value)
-    key, value = ctx.remember(key, "key", window=m.window), ctx.remember(value, "value", window=m.window)
     out = merge(ctx, m, attend(ctx, m, query, key, value))
     held.clear()
     return out

@@ -23,6 +23,9 @@ MARGIN = Option(
     group="Verdict",
     default="5%",
 )
+CALIBRATION = Option(
+    "calibration", "a file that memcalc.watch wrote: context, libraries and fragmentation as measured, not by rule", metavar="FILE", group="Verdict"
+)
 
 
 def options() -> tuple[Option, ...]:
@@ -32,6 +35,7 @@ def options() -> tuple[Option, ...]:
         FROM,
         LIMIT,
         MARGIN,
+        CALIBRATION,
         format_option("table", "json", "markdown", "csv"),
         Option("explain", "add each term's formula with its numbers put in, and its source"),
         Option("ranks", "every kind of rank, not only the most loaded"),
@@ -42,7 +46,12 @@ def options() -> tuple[Option, ...]:
 
 
 def judged(estimate: Estimate, given: Given) -> Estimate:
-    """The estimate, held against the limit and margin of a command line."""
+    """The estimate with what was measured, held against the limit and margin of a command line."""
+    measured = given.text("calibration")
+    if measured is not None:
+        from memcalc.whatif.calibration import calibrated, read_calibration
+
+        estimate = calibrated(estimate, read_calibration(measured))
     limit, margin = given.text("limit"), given.text("margin")
     if limit is None and margin is None:
         return estimate

@@ -62,7 +62,7 @@ class Attention(Component):
         softmax: ``fp32`` casts the scores up for it (Llama), ``model`` does not (GPT-2, BERT), ``scores`` computes them in fp32 (GPT-J).
         dropout: on the probabilities.
         clamped: queries, keys and values are clamped where they are made (OLMo, DBRX).
-        tempered: queries are scaled by their position once they are turned (Ministral 3).
+        tempered: queries are scaled by their position (Ministral 3; Llama 4 in fp32).
     """
 
     num_heads: int

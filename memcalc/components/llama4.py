@@ -27,11 +27,9 @@ class Llama4Attention(Attention):
 
     Attributes:
         l2_norm: on queries and keys, without weights.
-        tempered: queries are scaled by their position, in fp32.
     """
 
     l2_norm: RMSNorm | None = None
-    tempered: bool = False
 
 
 @dataclass(frozen=True)

@@ -42,8 +42,9 @@ def spec(config: Config) -> ModelSpec:
         is_sparse, turns = kind
         plain = decoder.attention(sizes, qkv_bias=bias, o_bias=bias, rotary=rotary, window=chunk if turns else None)
         shared = {field.name: getattr(plain, field.name) for field in fields(plain)} | {"rotary": rotary if turns else None, "softmax": "model"}
+        shared["tempered"] = tempers and not turns
         l2_norm = RMSNorm(sizes.hidden._replace(name="head_dim", size=sizes.head_dim), "unscaled") if norms and turns else None
-        attention = Llama4Attention(**shared, l2_norm=l2_norm, tempered=tempers and not turns)
+        attention = Llama4Attention(**shared, l2_norm=l2_norm)
         return Llama4Layer(norm, attention, norm, sparse if is_sparse else dense)
 
     kinds = zip(sparse_layers(config, sizes.num_layers), turned_layers(config, sizes.num_layers), strict=True)

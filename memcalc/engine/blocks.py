@@ -133,6 +133,7 @@ class _Recording:
             return profile
         happened, end = self.backward(went, held, alone)
         profile.backward, profile.end = sum_up(happened), sum_up(end)
+        profile.awaiting_bytes = sum(record.num_bytes for record in self.tape.awaiting.values())
         profile.backward_steps = split(happened) if is_marked else ()
         profile.grades = frozenset(name for name, node in self.takers.items() if node.grads[0] is not None)
         return profile

@@ -23,6 +23,8 @@ def check_degrees(run: Run, model: ModelSpec, mesh: Mesh) -> list[str]:
     check_sequence(run, model, mesh)
     if mesh.pp == 1 and mesh.vpp == 1:
         return []
+    if run.sharding.pp_schedule == "zbv" and mesh.vpp != 2:
+        raise ShardingError(f"zbv gives every stage two chunks, not {mesh.vpp}; vpp can be 2", where="sharding.vpp")
     if mesh.pp == 1:
         raise ShardingError(f"vpp {mesh.vpp} cuts pipeline stages into chunks, and pp is 1; with vpp, pp can be 2 or more", where="sharding.vpp")
     _, note = layers_of(run.sharding, model, mesh)

@@ -52,6 +52,7 @@ class Profile:
         frees_input: its input is gone after its forward, since nothing saved it.
         holds_output: the model's own forward holds its output until the last layer is through (of an embedding).
         host_bytes: what it has saved on the host.
+        awaiting_bytes: gradients that wait for those of weights where these are put off (zero bubble).
         runs: it is used at all; the vision tower of a model that sees no images is not.
     """
 
@@ -67,6 +68,7 @@ class Profile:
     holds_output: bool = True
     runs: bool = True
     host_bytes: Any = 0
+    awaiting_bytes: Any = 0
     grades: frozenset[str] = frozenset()
     end: Span = field(default_factory=Span)
 

@@ -25,6 +25,10 @@ IN_FLIGHT = ("activations/", "batch/")
 """What each micro-batch has of its own; everything else that a forward pass leaves is there once."""
 
 
+AWAITING = "activations/gradients that await those of weights"
+WHY_AWAITING = Reason("micro-batches * gradients of outputs", {}, "torch/distributed/pipelining/_backward.py, stage_backward_input")
+
+
 def schedule_of(job: Job) -> Schedule:
     """The schedule asked for: one forward, one backward by default, interleaved where a rank holds several model chunks."""
     asked: Schedule | None = job.run.sharding.pp_schedule
@@ -110,6 +114,7 @@ class _Trial:
         by_path: the same by path.
         forward, backward: the most above their beginning.
         reasons: why, by path.
+        awaiting: bytes of the gradients that wait for those of weights, where these are put off.
     """
 
     saved: Any
@@ -117,6 +122,7 @@ class _Trial:
     forward: Any
     backward: Any
     reasons: dict[str, Reason]
+    awaiting: Any = 0
 
 
 def _try(plan: Plan, strategy: Strategy, *, detailed: bool) -> _Trial:
@@ -128,7 +134,8 @@ def _try(plan: Plan, strategy: Strategy, *, detailed: bool) -> _Trial:
     before = walk.total
     with walk.window("backward"):
         step.backward(walk, plan, strategy)
-    return _Trial(saved, by_path, walk.instants["forward"].total, walk.instants["backward"].total - before, walk.reasons)
+    awaiting = sum(part.profile.awaiting_bytes * part.block.repeat for part in plan.parts) if plan.arrival is not None else 0
+    return _Trial(saved, by_path, walk.instants["forward"].total, walk.instants["backward"].total - before, walk.reasons, awaiting)
 
 
 def _walk_stage(job: Job, stage: Stage, recorder: _Recorder) -> tuple[Walk, Plan, Strategy]:
@@ -164,14 +171,14 @@ def _walk_stage(job: Job, stage: Stage, recorder: _Recorder) -> tuple[Walk, Plan
     flying = _Flying(walk, trials[True])
     if ahead.accumulated:
         strategy.accumulated(walk)
-    flying.become(ahead.in_flight)
+    flying.become(ahead.in_flight, ahead.waiting)
     with walk.window("forward_peak"):
         step.forward(walk, plans[True][ahead.chunk], strategy)
     flying.took_off(ahead.chunk)
     walk.instant("forward_end")
     if back.accumulated and not ahead.accumulated:
         strategy.accumulated(walk)
-    flying.become(back.in_flight)
+    flying.become(back.in_flight, back.waiting)
     with walk.window("backward_peak"):
         step.backward(walk, plans[not back.first][back.chunk], strategy)
     flying.landed(back.chunk)
@@ -189,8 +196,8 @@ def _walk_stage(job: Job, stage: Stage, recorder: _Recorder) -> tuple[Walk, Plan
 
 def _undominated(found: tuple[Turn, ...]) -> list[Turn]:
     """Without the turns that come again when gradients are there, too."""
-    again = {turn[:3] for turn in found if turn.accumulated}
-    return [turn for turn in found if turn.accumulated or turn[:3] not in again]
+    again = {(*turn[:3], turn.waiting) for turn in found if turn.accumulated}
+    return [turn for turn in found if turn.accumulated or (*turn[:3], turn.waiting) not in again]
 
 
 def _alive(trials: dict[bool, list[_Trial]], gradients: Any) -> Callable[[Turn], Any]:
@@ -198,6 +205,7 @@ def _alive(trials: dict[bool, list[_Trial]], gradients: Any) -> Callable[[Turn],
 
     def total(turn: Turn) -> Any:
         flying = sum(n * trial.saved for n, trial in zip(turn.in_flight, trials[True], strict=True))
+        flying = flying + sum(n * trial.awaiting for n, trial in zip(turn.waiting, trials[True], strict=False))
         own = trials[not turn.first][turn.chunk]
         return flying + (own.forward if turn.forward else own.backward) + (gradients if turn.accumulated else 0)
 
@@ -214,12 +222,17 @@ class _Flying:
 
     def __init__(self, walk: Walk, trials: list[_Trial]) -> None:
         self.walk, self.trials = walk, trials
-        self.counts = [0] * len(trials)
+        self.counts, self.waiting = [0] * len(trials), [0] * len(trials)
         for trial in trials:
             walk.reasons |= trial.reasons
 
-    def become(self, counts: tuple[int, ...]) -> None:
-        """Add or drop so many that these are in flight."""
+    def become(self, counts: tuple[int, ...], waiting: tuple[int, ...] = ()) -> None:
+        """Add or drop so many that these are in flight, and of these so many wait for their gradients of weights."""
+        for c, trial in enumerate(self.trials):
+            change = (waiting[c] if waiting else 0) - self.waiting[c]
+            self.waiting[c] += change
+            if change:
+                self.walk.alloc(AWAITING, change * trial.awaiting, WHY_AWAITING)
         for c, trial in enumerate(self.trials):
             change = counts[c] - self.counts[c]
             if change:

@@ -48,14 +48,19 @@ def num_micro_batches(job: Job) -> int:
 def stages_of(job: Job) -> tuple[Stage, ...]:
     """The stages of a job's pipeline, each with its blocks; one table tied to both ends is held by both.
 
+    The second chunks of ZB-V run through the stages in reverse, so that the first stage holds both ends.
+
     Raises:
         ShardingError: the layers cannot be spread over so many stages and chunks.
     """
     stages, chunks = job.mesh.pp, job.mesh.vpp
     counts, _ = layers_of(job.run.sharding, job.model, job.mesh)
     blocks = blocks_of(job)
-    pieces = cut(untied(blocks) if stages > 1 else blocks, [counts[i][c] for c in range(chunks) for i in range(stages)])
-    return tuple(Stage(i, tuple(pieces[c * stages + i] for c in range(chunks)), i == 0, i == stages - 1) for i in range(stages))
+    turns_back = job.run.sharding.pp_schedule == "zbv"
+    places = [(range(stages - 1, -1, -1) if turns_back and c % 2 else range(stages)) for c in range(chunks)]
+    pieces = cut(untied(blocks) if stages > 1 else blocks, [counts[i][c] for c in range(chunks) for i in places[c]])
+    last = 0 if turns_back else stages - 1
+    return tuple(Stage(i, tuple(pieces[c * stages + places[c].index(i)] for c in range(chunks)), i == 0, i == last) for i in range(stages))
 
 
 def expert_kinds(job: Job) -> list[tuple[dict[str, int], Any, Job]]:

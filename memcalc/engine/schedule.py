@@ -2,7 +2,7 @@
 
 Sources: GPipe (Huang et al. 2019); 1F1B and interleaving (Narayanan et al. 2021, 2104.04473, section 2.2) as Megatron-core runs them
 (megatron/core/pipeline_parallel/schedules.py, get_pp_rank_microbatches and get_schedule_table); zero bubble (Qi et al. 2024,
-2401.10241, section 2).
+2401.10241: ZB1P of section 2, and ZB-V of section 6) as torch/distributed/pipelining/schedules.py runs it, whose stage_backward_input retains the graph.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble"]
+Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "zbv"]
+PUTS_OFF_WEIGHTS = ("zero_bubble", "zbv")
+"""Schedules that make gradients of inputs first, and those of weights later, to fill bubbles."""
 
 
 class Turn(NamedTuple):
@@ -23,6 +25,8 @@ class Turn(NamedTuple):
         in_flight: for each chunk, how many micro-batches have run forward and not back; in a backward pass its own is one of them.
         accumulated: whether each chunk has run back before, so that gradients are there.
         first: whether it is the chunk's first backward pass of the step.
+        waiting: for each chunk, how many of those in flight have their gradients of inputs, but not those of weights; the one that runs back
+            is among them. Empty where a schedule makes both at once.
     """
 
     forward: bool
@@ -30,13 +34,14 @@ class Turn(NamedTuple):
     in_flight: tuple[int, ...]
     accumulated: bool = False
     first: bool = False
+    waiting: tuple[int, ...] = ()
 
 
 def num_warmup(schedule: Schedule, *, stages: int, stage: int, chunks: int, micro_batches: int) -> int:
     """Forward passes that a stage runs before its first backward pass, less the one just before it.
 
     Args:
-        schedule: which; zero bubble delays the gradients of weights, so that every stage holds what the first one does.
+        schedule: which.
         stages, stage: pipeline stages, and which one, from 0.
         chunks: model chunks on the stage.
         micro_batches: of the step.
@@ -49,10 +54,8 @@ def num_warmup(schedule: Schedule, *, stages: int, stage: int, chunks: int, micr
     total = micro_batches * chunks
     if schedule == "gpipe":
         return total
-    if schedule == "zero_bubble":
-        stage = 0
     later = stages - stage - 1
-    return min(total, later if chunks == 1 else 2 * later + (chunks - 1) * stages)
+    return min(total, later if chunks == 1 else (1 if schedule == "zero_bubble" else 2) * later + (chunks - 1) * stages)
 
 
 def order(*, stages: int, chunks: int, micro_batches: int, breadth_first: bool = False) -> list[int]:
@@ -72,9 +75,78 @@ def turns(schedule: Schedule, *, stages: int, stage: int, chunks: int, micro_bat
     Steady state repeats itself after one group of micro-batches, so no more than three groups are gone through.
     """
     micro_batches = min(micro_batches, 3 * stages)
+    if schedule == "zbv":
+        return tuple(dict.fromkeys(_passes(_zbv(stages=stages, stage=stage, micro_batches=micro_batches), 2)))
     forwards = order(stages=stages, chunks=chunks, micro_batches=micro_batches, breadth_first=schedule == "gpipe")
     warmup = num_warmup(schedule, stages=stages, stage=stage, chunks=chunks, micro_batches=micro_batches)
+    if schedule == "zero_bubble":
+        return tuple(dict.fromkeys(_passes(_zb1p(forwards, warmup, chunks, lag=stage), chunks)))
     return tuple(dict.fromkeys(_turns(forwards, warmup, chunks)))
+
+
+Pass = tuple[Literal["forward", "inputs", "weights"], int]
+"""A pass, which is forward or makes gradients of inputs or of weights, and the chunk."""
+
+
+def _zb1p(forwards: list[int], warmup: int, chunks: int, *, lag: int) -> Iterator[Pass]:
+    """One forward, one backward, with gradients of weights so many passes behind those of inputs (ScheduleInterleavedZeroBubble)."""
+    ahead = 0
+    for k, back in enumerate(forwards):
+        while ahead < len(forwards) and ahead <= warmup + k:
+            yield "forward", forwards[ahead]
+            ahead += 1
+        yield "inputs", chunks - 1 - back
+        if k >= lag:
+            yield "weights", chunks - 1 - forwards[k - lag]
+    for back in forwards[max(len(forwards) - lag, 0) :]:
+        yield "weights", chunks - 1 - back
+
+
+def _zbv(*, stages: int, stage: int, micro_batches: int) -> Iterator[Pass]:
+    """Two chunks, the second of which runs through the stages in reverse (ScheduleZBVZeroBubble); passes past the last micro-batch are left out."""
+    enough = max(2 * stages - 1, micro_batches)
+    begun = dict.fromkeys((("forward", 0), ("forward", 1), ("inputs", 0), ("inputs", 1), ("weights", 0), ("weights", 1)), 0)
+    for one in _zbv_passes(begun, enough=enough, stages=stages, stage=stage):
+        begun[one] += 1
+        if begun[one] <= micro_batches:
+            yield one  # type: ignore[misc]
+
+
+def _zbv_passes(begun: dict[tuple[str, int], int], *, enough: int, stages: int, stage: int) -> Iterator[tuple[str, int]]:
+    back = [[("inputs", chunk), ("weights", chunk)] for chunk in (0, 1)]
+    yield from [("forward", 0)] * (2 * (stages - stage) - 1)
+    for _ in range(stage):
+        yield from (("forward", 1), ("forward", 0))
+    for _ in range(stages - stage):
+        yield from (("forward", 1), *back[1])
+    while begun["forward", 1] < begun["forward", 0] or begun["forward", 0] < enough:
+        if begun["forward", 0] < enough:
+            yield "forward", 0
+        yield from (*back[0], ("forward", 1), *back[1])
+    for _ in range(stage):
+        yield from (("inputs", 0), ("inputs", 1))
+    for _ in range(stages - stage):
+        yield from back[0]
+    for chunk in (1, 0):
+        while begun["weights", chunk] < begun["inputs", chunk]:
+            yield "weights", chunk
+
+
+def _passes(found: Iterator[Pass], chunks: int) -> Iterator[Turn]:
+    """The turns of passes: a micro-batch is in flight until its gradients of weights are made, since its graph is retained."""
+    flying, waiting, done, ran = [0] * chunks, [0] * chunks, [False] * chunks, [False] * chunks
+    for kind, chunk in found:
+        if kind == "forward":
+            yield Turn(forward=True, chunk=chunk, in_flight=tuple(flying), accumulated=all(done), waiting=tuple(waiting))
+            flying[chunk] += 1
+        elif kind == "inputs":
+            waiting[chunk] += 1
+            yield Turn(forward=False, chunk=chunk, in_flight=tuple(flying), accumulated=all(done), first=not ran[chunk], waiting=tuple(waiting))
+            ran[chunk] = True
+        else:
+            flying[chunk] -= 1
+            waiting[chunk] -= 1
+            done[chunk] = True
 
 
 def _turns(forwards: list[int], warmup: int, chunks: int) -> Iterator[Turn]:
@@ -107,7 +179,8 @@ def leads(schedule: Schedule, one: int, other: int, *, stages: int, chunks: int,
 
     def met(turn: Turn) -> bool:
         able = best.get((turn.forward, turn.chunk, turn.first), ())
-        return any(t.accumulated >= turn.accumulated and all(a >= b for a, b in zip(t.in_flight, turn.in_flight, strict=True)) for t in able)
+        counts = turn.in_flight + turn.waiting
+        return any(t.accumulated >= turn.accumulated and all(a >= b for a, b in zip(t.in_flight + t.waiting, counts, strict=True)) for t in able)
 
     return all(map(met, its))
 

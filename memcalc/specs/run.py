@@ -58,7 +58,7 @@ class ShardingSpec(Spec):
         True, description="fsdp1, fsdp2: reduce gradients after every micro-batch; false: they wait whole for the last one, as under accelerate unless told"
     )
     gradient_as_bucket_view: bool = Field(False, description="ddp: gradients are views of the buckets")
-    pp_schedule: Literal["gpipe", "1f1b", "interleaved", "zero_bubble"] | None = Field(
+    pp_schedule: Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "zbv"] | None = Field(
         None, description="order of micro-batches in a pipeline; by default 1f1b, interleaved with vpp"
     )
     decoder_first_pipeline_num_layers: Count | None = Field(None, description="layers of the first pipeline stage, where it is not like the others")

@@ -120,6 +120,8 @@ class Tape:
         self.keeps_inputs = keeps_inputs
         self.host = Host(self) if offloads else None
         self.last_saving = LastSaving()
+        self.awaiting: dict[int, Record] = {}
+        """Gradients that operators with weights have got, which wait where gradients of weights are put off."""
         self.recomputed = False
         """Saved tensors were made anew for backward, so that only the node that uses one refers to it."""
         self.shared: dict[str, Tensor] = {}
@@ -285,6 +287,7 @@ class Tape:
             if all(g is None for g in node.grads):
                 node.forget()
                 continue
+            self._wait_for_weights(node)
             back = self.host.unpack(node) if self.host is not None else None
             made, edges = node.run(recomputed=self.recomputed), node.edges
             if self.host is not None:
@@ -293,6 +296,11 @@ class Tape:
             for i, onward in enumerate(edges):
                 self.deliver(onward, made, i)
             del made, edges
+
+    def _wait_for_weights(self, node: Node) -> None:
+        if any(edge is not None and isinstance(edge[0], Leaf) and edge[0].path.startswith("gradients/") for edge in node.edges):
+            found = (g.storage.record for g in node.grads if g is not None and g.storage is not None)
+            self.awaiting.update({id(record): record for record in found})
 
     def deliver(self, edge: Edge, made: list[Tensor | None], i: int = 0) -> None:
         """Hand one gradient on: first come is kept, a second is summed with it, a parameter files it."""

@@ -67,7 +67,19 @@ def test_interleaving_saves_more_by_korthikantis_factor() -> None:
     assert woven * 8 == plain * 11
 
 
-@pytest.mark.parametrize("keys", [{}, {"vpp": 2}, {"pp_schedule": "gpipe", "grad_accum": 5}, {"recompute": "full"}, {"attention": "eager"}, {"grad_accum": 1}])
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {},
+        {"vpp": 2},
+        {"pp_schedule": "gpipe", "grad_accum": 5},
+        {"recompute": "full"},
+        {"attention": "eager"},
+        {"grad_accum": 1},
+        {"pp_schedule": "zero_bubble"},
+        {"pp_schedule": "zbv", "vpp": 2},
+    ],
+)
 def test_a_step_leaves_states_and_gradients(keys: dict[str, Any]) -> None:
     """What was in flight has landed, and nothing is freed twice (the loss itself, a scalar, apart)."""
     for walked in walk_stages(job(llama(), pp=4, **keys)):
@@ -101,3 +113,22 @@ def test_without_details_stages_are_left_out_that_hold_the_most_at_no_instant(ke
     assert len(some) <= len(every) == 4
     for name in every[0].walk.instants:
         assert max(one.walk.instants[name].total for one in some) == max(one.walk.instants[name].total for one in every)
+
+
+def test_zero_bubble_holds_gradients_of_outputs_beside_what_was_saved() -> None:
+    """On the last of four stages those of four micro-batches: of each layer's seven products and two norms; on the first none, which runs back at once."""
+    ranks = by_stage(pp=4, pp_schedule="zero_bubble", grad_accum=12)
+    held = [sum(t.bytes for t in at(rank, "backward_peak").terms if "await" in t.path) for rank in ranks]
+    hidden, kv, intermediate, tokens = 256, 128, 688, 128
+    layer = 2 * tokens * (2 * hidden + 2 * kv + hidden + 2 * intermediate + hidden)
+    assert held[0] == 0
+    assert held[1] >= 2 * 2 * layer
+    assert held[3] >= 4 * 2 * layer
+    plain = by_stage(pp=4, grad_accum=12)
+    assert at(ranks[3], "backward_peak").allocated_bytes > at(plain[3], "backward_peak").allocated_bytes
+
+
+def test_zbv_puts_both_ends_on_the_first_stage() -> None:
+    ranks = by_stage(pp=4, vpp=2, pp_schedule="zbv", grad_accum=12)
+    ends = [{t.path for t in at(rank, "start").terms if t.path in ("weights/embed_tokens", "weights/lm_head")} for rank in ranks]
+    assert ends == [{"weights/embed_tokens", "weights/lm_head"}, set(), set(), set()]

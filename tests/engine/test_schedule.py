@@ -47,3 +47,24 @@ def test_no_stage_holds_more_than_there_is(shape: tuple[int, int, int], schedule
         assert all(0 <= n <= micro_batches for n in turn.in_flight)
         assert turn.forward or turn.in_flight[turn.chunk] > 0
     assert sum(turn.first for turn in found) >= chunks
+
+
+def test_zero_bubble_keeps_what_awaits_gradients_of_weights() -> None:
+    """On stage i as many as it is behind the first, and the one that runs back, beside those that have not run back: p in all (Qi et al. 2024, table 1)."""
+    for stage in range(4):
+        found = turns("zero_bubble", stages=4, stage=stage, chunks=1, micro_batches=12)
+        assert max(turn.waiting[0] for turn in found) == stage + 1
+        assert max(turn.in_flight[0] for turn in found) == 4
+
+
+def passes(schedule: str, *, stages: int, stage: int, micro_batches: int) -> list[tuple[int, ...]]:
+    """Forward passes before the first backward pass of a stage, by chunk."""
+    found = turns(schedule, stages=stages, stage=stage, chunks=2, micro_batches=micro_batches)  # type: ignore[arg-type]
+    return [turn.in_flight for turn in found if not turn.forward][:1]
+
+
+def test_zbv_holds_on_every_stage_as_much_as_any_other() -> None:
+    """2 p chunks of half a stage, as 1F1B's first stage (Qi et al. 2024, section 6)."""
+    assert in_flight("zbv", stages=4, chunks=2, micro_batches=16) == [8] * 4
+    assert passes("zbv", stages=4, stage=0, micro_batches=16) == [(7, 1)]
+    assert passes("zbv", stages=4, stage=3, micro_batches=16) == [(4, 4)]

@@ -20,9 +20,13 @@ SCHEDULES = {
     "gpipe": "gpipe",
     "interleaved1f1b": "interleaved",
     "interleavedzerobubble": "zero_bubble",
-    "zbvzerobubble": "zero_bubble",
+    "zbvzerobubble": "zbv",
     "looped bfs": "gpipe",
 }
+
+
+TWO_CHUNKS = ("interleaved1f1b", "interleavedzerobubble", "zbvzerobubble", "looped bfs")
+"""Schedules that give each rank two stages unless the layers of one are said (torchtitan/distributed/pipeline_parallel.py)."""
 
 
 def recognise(keys: Mapping[str, Any]) -> bool:
@@ -63,6 +67,8 @@ def _selective(facts: Facts, entry: Entry) -> None:
 def _schedule(facts: Facts, entry: Entry) -> None:
     if entry.word in SCHEDULES:
         facts.put("sharding.pp_schedule", SCHEDULES[entry.word], entry.where)
+        if entry.word in TWO_CHUNKS:
+            facts.put("~two_chunks", value=True, where=entry.where)
     else:
         facts.leave(entry)
 
@@ -124,6 +130,8 @@ def finish(facts: Facts) -> None:
         facts.put("optimizer_foreach", value=False, where=facts.where("~titan_kernel"))
     if facts.get("sharding.tp", 1) > 1:
         facts.default("sharding.sp", value=True, framework=VERSION)
+    if facts.get("sharding.pp", 1) > 1 and facts.get("~two_chunks"):
+        facts.default("sharding.vpp", value=2, framework=VERSION)
     if facts.get("sharding.pp", 1) > 1 and "sharding.reshard_after_forward" not in facts.found:
         facts.default("sharding.reshard_after_forward", value=False, framework=f"{VERSION} beside a pipeline")
     name, flavor = facts.get("~titan_name"), facts.get("~titan_flavor")

@@ -31,7 +31,7 @@ def entropy_bytes(sequences: Any, *, seq_len: Any, vocab: int, width: int, copie
 def experience_bytes(sequences: Any, *, seq_len: Any, answer: Any, has_reference: bool, has_critic: bool) -> dict[str, Any]:
     """What a rollout leaves to learn from, by name: token ids and masks in 64 bits, one fp32 number a token of the answer for all else.
 
-    Source: verl 0.7, trainer/ppo/ray_trainer.py and core_algos.py (``old_log_probs``, ``ref_log_prob``, ``values``, ``token_level_rewards``,
+    Source: verl 0.6, trainer/ppo/ray_trainer.py and core_algos.py (``old_log_probs``, ``ref_log_prob``, ``values``, ``token_level_rewards``,
     ``advantages``, ``returns``); TRL 1.10, experimental/ppo/ppo_trainer.py, ``PPOTrainer.train``, keeps the same.
 
     Args:

@@ -129,7 +129,7 @@ def imported(facts: Facts) -> Imported:
             continue
         place = _place(name)
         node = find(place)
-        if not isinstance(node, Leaf) or node.path != place:
+        if not isinstance(node, Leaf) or (node.path != place and node.key != "roles"):
             if not fact.is_default:
                 unused.append(f"{fact.where}: {name} {fact.value}: a run has no such key yet")
             continue

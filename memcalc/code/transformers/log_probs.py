@@ -103,7 +103,7 @@ def selected(logits: Tensor) -> Tensor:
 
 
 def entropy(logits: Tensor) -> Tensor:
-    """logits (batch, tokens, vocabulary) → (batch, tokens), of all at once and with a graph (verl 0.7, utils/torch_functional.py, entropy_from_logits)."""
+    """logits (batch, tokens, vocabulary) → (batch, tokens), of all at once and with a graph (verl 0.6, utils/torch_functional.py, entropy_from_logits)."""
     probs = F.softmax(logits, name="probabilities")
     weighted = F.mul(probs, logits, "probabilities * logits")
     del probs

@@ -65,7 +65,7 @@ PRESETS: dict[str, Preset] = {
         {"ppo": Habits(whole=True, gathers=True, keeps_scores=True, joint=True)},
     ),
     "verl": Preset(
-        "verl 0.7",
+        "verl 0.6",
         {
             "dtype": "float32",
             "autocast": "bfloat16",
@@ -130,6 +130,8 @@ def with_preset(run: Run) -> tuple[Run, list[str]]:
         keys = {key: value for key, value in keys.items() if key not in ("dtype", "autocast")}
     if "dtype" in run.model_fields_set and "autocast" in keys:
         keys = {key: value for key, value in keys.items() if key != "autocast"}
+    if run.seq_len is not None:  # the answer is what the prompt leaves of it
+        keys["rollout"] = {key: value for key, value in keys.get("rollout", {}).items() if key not in ("prompt_length", "response_length")}
     found = _filled(run, keys)
     return found, [f"what is left open is as {preset.version} has it: {', '.join(_taken(run, keys))}"]
 

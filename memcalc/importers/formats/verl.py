@@ -8,24 +8,15 @@ from typing import Any
 from memcalc.errors import InputError
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
-from memcalc.importers.rules import names, switch, unless, when, whole_number
+from memcalc.importers.rules import names, switch, unless, when, whole_number, word
 
 VERSION = "verl 0.6"
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.ref.", "actor_rollout_ref.rollout."
-HELD = (
-    "gpu_memory_utilization",
-    "tensor_model_parallel_size",
-    "free_cache_engine",
-    "enforce_eager",
-    "max_num_batched_tokens",
-    "max_num_seqs",
-    "n",
-    "dtype",
-    "max_model_len",
-    "layered_summon",
-    "data_parallel_size",
-    "pipeline_model_parallel_size",
-)
+HELD = ("enforce_eager", "max_num_batched_tokens", "max_num_seqs", "dtype", "max_model_len", "layered_summon", "data_parallel_size", "pipeline_model_parallel_size")
+"""Keys of what generates that memcalc has no key for there."""
+TASKS = {"gae": "ppo", "rloo": "rloo", "reinforce_plus_plus": "reinforce++", "reinforce_plus_plus_baseline": "reinforce++"}
+"""By the estimator of advantages; all others are kinds of GRPO."""
+ENGINES = {"vllm": "vllm", "sglang": "sglang", "hf": "transformers"}
 
 
 def recognise(keys: Mapping[str, Any]) -> bool:
@@ -39,7 +30,16 @@ def _part(_facts: Facts, entry: Entry) -> None:
 
 
 def _algorithm(facts: Facts, entry: Entry) -> None:
-    facts.put("task", "ppo" if entry.word == "gae" else "grpo", entry.where)
+    facts.put("task", TASKS.get(entry.word, "grpo"), entry.where)
+
+
+def _put_away(role: str, what: str) -> Rule:
+    """On the host between phases (utils/fsdp_utils.py, offload_fsdp_model_to_cpu and offload_fsdp_optimizer)."""
+    return switch(f"roles.{role}.idle.{what}", "cpu", None)
+
+
+def _kl(place: str) -> Rule:
+    return switch("rl.kl", place, None)
 
 
 def _held(name: str) -> Rule:
@@ -77,11 +77,12 @@ KEYS: dict[str, Rule] = {
     f"{ACTOR}ppo_mini_batch_size": whole_number("~mini_batch"),
     f"{ACTOR}use_dynamic_bsz": switch("~dynamic"),
     f"{ACTOR}ppo_max_token_len_per_gpu": whole_number("~token_len"),
-    f"{ACTOR}use_kl_loss": switch("~reference"),
+    f"{ACTOR}ppo_epochs": whole_number("rl.epochs"),
+    f"{ACTOR}use_kl_loss": _kl("loss"),
     f"{ACTOR}ulysses_sequence_parallel_size": unless(1, why="sequences split over ranks (Ulysses)"),
-    f"{ACTOR}entropy_from_logits_with_chunking": unless("false", "true"),
-    f"{ACTOR}fsdp_config.param_offload": switch("offload.params", "cpu", None),
-    f"{ACTOR}fsdp_config.optimizer_offload": switch("offload.optimizer", "cpu", None),
+    f"{ACTOR}entropy_from_logits_with_chunking": switch("rl.entropy", "chunked", None),
+    f"{ACTOR}fsdp_config.param_offload": _put_away("actor", "params"),
+    f"{ACTOR}fsdp_config.optimizer_offload": _put_away("actor", "optimizer"),
     f"{ACTOR}fsdp_config.offload_policy": switch("offload.params", "cpu", None),
     f"{ACTOR}fsdp_config.reshard_after_forward": "sharding.reshard_after_forward",
     f"{ACTOR}fsdp_config.fsdp_size": _size,
@@ -90,22 +91,32 @@ KEYS: dict[str, Rule] = {
     f"{ACTOR}megatron.tensor_model_parallel_size": whole_number("~megatron_tp"),
     f"{ACTOR}megatron.pipeline_model_parallel_size": whole_number("~megatron_pp"),
     f"{ACTOR}megatron.*offload": unless("false"),
-    f"{REF}fsdp_config.param_offload": lambda facts, entry: facts.put("reference.offload", entry.is_on, entry.where),
-    f"{REF}log_prob_micro_batch_size_per_gpu": whole_number("reference.micro_batch"),
+    f"{REF}fsdp_config.param_offload": _put_away("reference", "params"),
+    f"{REF}log_prob_micro_batch_size_per_gpu": whole_number("rl.score_micro_batch"),
     **{f"{ROLLOUT}{name}": _held(name) for name in HELD},
     f"{ROLLOUT}prompt_length": whole_number("~prompt"),
     f"{ROLLOUT}response_length": whole_number("~response"),
-    f"{ROLLOUT}log_prob_micro_batch_size_per_gpu": _held("log_prob_micro_batch"),
+    f"{ROLLOUT}name": word("rollout.engine", ENGINES),
+    f"{ROLLOUT}n": whole_number("rollout.num_generations"),
+    f"{ROLLOUT}gpu_memory_utilization": "rollout.gpu_memory_utilization",
+    f"{ROLLOUT}tensor_model_parallel_size": whole_number("rollout.tensor_parallel_size"),
+    f"{ROLLOUT}free_cache_engine": switch("rollout.sleep_level", 1, 0),
+    f"{ROLLOUT}update_weights_bucket_megabytes": whole_number("rollout.bucket_mb"),
+    f"{ROLLOUT}log_prob_micro_batch_size_per_gpu": whole_number("rl.score_micro_batch"),
     f"{ROLLOUT}quantization": unless(),
     "data.max_prompt_length": _length("~prompt"),
     "data.max_response_length": _length("~response"),
     "data.train_batch_size": whole_number("~train_batch"),
     "algorithm.adv_estimator": _algorithm,
-    "algorithm.use_kl_in_reward": switch("~reference_reward"),
+    "algorithm.use_kl_in_reward": _kl("reward"),
     "trainer.n_gpus_per_node": whole_number("~gpus_per_node"),
     "trainer.nnodes": whole_number("~nodes"),
-    "critic.model.path": lambda facts, entry: facts.put("~critic", entry.value, entry.where),
-    "critic.ppo_micro_batch_size_per_gpu": lambda facts, entry: facts.put("critic.micro_batch", entry.number, entry.where),
+    "critic.model.path": "roles.critic.model",
+    "critic.ppo_micro_batch_size_per_gpu": whole_number("roles.critic.micro_batch"),
+    "critic.model.fsdp_config.param_offload": _put_away("critic", "params"),
+    "critic.model.fsdp_config.optimizer_offload": _put_away("critic", "optimizer"),
+    "critic.fsdp_config.param_offload": _put_away("critic", "params"),
+    "critic.fsdp_config.optimizer_offload": _put_away("critic", "optimizer"),
 }
 
 
@@ -113,6 +124,10 @@ def finish(facts: Facts) -> None:
     """Lengths, adapters, engine, and how many sequences a pass takes."""
     if {"~prompt", "~response"} <= set(facts.found):
         facts.put("seq_len", facts.get("~prompt") + facts.get("~response"), facts.where("~prompt", "~response"))
+        facts.put("rollout.prompt_length", facts.get("~prompt"), facts.where("~prompt"))
+    if facts.get("~dynamic", False):
+        facts.put("rl.max_token_len", facts.get("~token_len", 16384), facts.where("~token_len", "~dynamic"))
+    _roles(facts)
     rank = facts.get("~lora_rank", 0)
     if rank > 0:
         facts.put("~lora", value=True, where=facts.where("~lora_rank"))
@@ -134,10 +149,21 @@ def finish(facts: Facts) -> None:
         "recompute": "full",
         "sharding.reduce_dtype": "float32",
         "task": "ppo",
+        "rl.framework": "verl",
     }.items():
         facts.default(name, value, VERSION)
     if "micro_batch" not in facts.found:
         facts.default("micro_batch", 1, VERSION)
+
+
+def _roles(facts: Facts) -> None:
+    """A critic only where advantages are estimated with one, a reference only where a KL term asks for it; how many prompts a card has."""
+    for role, there in (("critic", facts.get("task", "ppo") == "ppo"), ("reference", "rl.kl" in facts.found)):
+        for name in [name for name in facts.found if name.startswith(f"roles.{role}.") and not there]:
+            del facts.found[name]
+    total, each, nodes = facts.get("~train_batch"), facts.get("~gpus_per_node"), facts.get("~nodes", 1)
+    if total is not None and each is not None and total % (each * nodes) == 0:
+        facts.put("rollout.prompts", total // (each * nodes), facts.where("~train_batch"))
 
 
 FORMAT = Format(

@@ -16,6 +16,8 @@ from memcalc.whatif.stress.situation import Incident
 HEAD = ("incident", "strikes in", "brings", "most of it", "needs then", "")
 SURVIVES, DIES = "survives", "does not survive"
 INDENT = " " * 4
+TERMS = 4
+"""Terms of an incident that are listed."""
 
 
 def text(found: Stressed, style: Style) -> str:
@@ -26,7 +28,7 @@ def text(found: Stressed, style: Style) -> str:
     table = [style.paint(lines[0], BOLD)]
     for line, incident in zip(lines[1:], struck, strict=True):
         table.append(style.paint(line, *([] if incident.survives else [RED])))
-        said = wrap(f"{incident.title}{'; ' if incident.note else ''}{incident.note}{_on_host(incident)}", style.width - len(INDENT), indent="")
+        said = wrap("; ".join(filter(None, (incident.title, terms(incident, unit), incident.note, _on_host(incident)))), style.width - len(INDENT))
         table += [style.paint(f"{INDENT}{part}", DIM) for part in said.split("\n")]
     parts = [style.paint(wrap(head(found), style.width), BOLD), "\n".join(table)]
     if found.spread is not None:
@@ -43,6 +45,16 @@ def head(found: Stressed) -> str:
     verb = "fits" if found.fits else "does not fit"
     needs = f"{found.job.model.name} needs {unit.full(found.need_bytes)} in {words.instant(found.instant)}"
     return f"{needs} and {verb} within {unit.full(room.room_bytes)} of {room.name}"
+
+
+def terms(incident: Incident, unit: Unit) -> str:
+    """The terms that it brings, the largest first, where there are several."""
+    shown = [(path, num_bytes) for path, num_bytes in incident.extra.items() if unit.visible(num_bytes)]
+    if len(shown) < 2:
+        return ""
+    rest = sum(num_bytes for _, num_bytes in shown[TERMS:])
+    listed = [f"{path} {unit.signed(num_bytes)}" for path, num_bytes in shown[:TERMS]]
+    return ", ".join([*listed, *([f"{len(shown) - TERMS} more {unit.signed(rest)}"] if len(shown) > TERMS else [])])
 
 
 def spared(found: Stressed) -> str:
@@ -131,7 +143,7 @@ def _row(incident: Incident, unit: Unit) -> list[str]:
 
 
 def _on_host(incident: Incident) -> str:
-    return f"; {incident.host_bytes / GB:,.1f} GB on the host" if incident.host_bytes else ""
+    return f"{incident.host_bytes / GB:,.1f} GB on the host" if incident.host_bytes else ""
 
 
 def _count(number: int) -> str:

@@ -18,7 +18,7 @@ LLAMA_7B, LLAMA_13B, MIXTRAL = 6738415616, 13015864320, 46702792704
 
 RUNS: dict[str, dict[str, Any]] = {
     "plain": {"model": "qwen2.5-0.5b", "gpu": "24GiB", "seq_len": 512, "micro_batch": 2},
-    "fp16": {"model": "llama-7b", "gpu": "v100-32g", "dtype": "float16", "zero": 2, "dp": 8, "recompute": "full", "seq_len": 512},
+    "fp16": {"model": "llama-7b", "gpu": "a100-80g", "dtype": "float16", "zero": 2, "dp": 8, "recompute": "full", "seq_len": 512},
     "13b": {
         "model": "llama-13b",
         "zero": 3,
@@ -47,14 +47,14 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 @cache
-def struck(run: str, only: str, longest: int | None = None) -> Stressed:
-    """A run under some incidents."""
-    return stress(read_run(None, **RUNS[run]), only=only.split(","), longest=longest)
+def struck(run: str, longest: int | None = None) -> Stressed:
+    """A run under all incidents but those that take seconds."""
+    return stress(read_run(None, **RUNS[run]), only=[name for name in names() if name != "fragmentation"], longest=longest)
 
 
 def one(run: str, name: str, longest: int | None = None) -> Incident:
     """One incident."""
-    return next(incident for incident in struck(run, name.partition("/")[0], longest).incidents if incident.name == name)
+    return next(incident for incident in struck(run, longest).incidents if incident.name == name)
 
 
 VOCAB_7B = 512 * 32000 * 4
@@ -133,7 +133,7 @@ def test_kept_logits_are_those_of_the_report() -> None:
     ("run", "name", "keys"),
     [
         ("plain", "long-sample/longest", {"seq_len": 1024}),
-        ("plain", "long-sample/packed", {"seq_len": 1024, "micro_batch": 1}),
+        ("plain", "long-sample/packed", {"seq_len": 1024, "micro_batch": 1, "packing": True}),
         ("plain", "attention-fallback/eager", {"attention": "eager"}),
         ("plain", "attention-fallback/mask", {"attention_mask": True}),
         ("plain", "evaluation/batch", {"evaluation": {"micro_batch": 8}}),
@@ -146,13 +146,20 @@ def test_another_run_for_a_step_is_that_runs_estimate(run: str, name: str, keys:
     """Whose instants traces hold."""
     incident = one(run, name)
     other = estimate(read_run(None, **{**RUNS[run], **keys}))
-    assert incident.peak_bytes == max(other.peak.allocated_bytes, struck(run, name.partition("/")[0]).peak_bytes)
+    assert incident.peak_bytes == max(other.peak.allocated_bytes, struck(run).peak_bytes)
     assert incident.extra_bytes == other.instant(incident.instant).allocated_bytes - _before(run, incident.instant)
 
 
 def _before(run: str, instant: str) -> int:
     answer = estimate(read_run(None, **RUNS[run]))
     return next((i.allocated_bytes for i in answer.most_loaded.instants if i.name == instant), answer.instant("start").allocated_bytes)
+
+
+@pytest.mark.parametrize(("attention", "curved"), [("flash_attention_2", False), ("eager", True)])
+def test_with_a_fused_kernel_a_long_sample_costs_its_linear_part_alone(attention: str, curved: bool) -> None:
+    run = read_run(None, **{**RUNS["plain"], "attention": attention, "micro_batch": 1})
+    two, three = (stress(run, only=["long-sample/longest"], longest=n).incidents[0] for n in (1024, 1536))
+    assert (three.extra_bytes > 2.05 * two.extra_bytes) is curved
 
 
 def test_in_fp16_a_skipped_step_leaves_gradients() -> None:
@@ -176,7 +183,7 @@ def test_the_first_stage_holds_more_in_flight_than_the_last() -> None:
 
 
 def test_varying_lengths_fragment_fixed_segments_more() -> None:
-    fixed, growing = one("plain", "fragmentation/segments"), one("plain", "fragmentation/expandable")
+    fixed, growing = stress(read_run(None, **RUNS["plain"]), only=["fragmentation"]).incidents
     assert fixed.extra_bytes > growing.extra_bytes >= 0
 
 

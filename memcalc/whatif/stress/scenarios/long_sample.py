@@ -19,7 +19,7 @@ def incidents(s: Situation) -> Iterator[Incident]:
     yield s.instead("long-sample/longest", f"a batch padded to its longest sample, {longest:,} tokens", keys)
     if job.micro_batch == 1:
         return
-    yield s.instead("long-sample/packed", f"a packed row of {longest:,} tokens, alone in its batch", keys | {"micro_batch": 1})
+    yield s.instead("long-sample/packed", f"a packed row of {longest:,} tokens, alone in its batch", keys | {"micro_batch": 1, "packing": True})
     budget = job.micro_batch * job.seq_len
     batch = max(budget // longest, 1)
     over = "" if batch * longest <= budget else f"one sample alone exceeds the budget of {budget:,} tokens"

@@ -15,8 +15,8 @@ DEGREES = ("dp", "tp", "pp", "vpp", "cp", "ep")
 HEAD = ("", "engine", *DEGREES, "micro_batch", "grad_accum", "recompute", "offload")
 RULE = (
     "cost: time over that of the arithmetic alone, from published formulas and an H100's data sheet (memcalc/formulas/step_costs.py); it ranks plans "
-    "and promises no throughput. ● no other needs less at no higher cost; ▸ worth a trial. needs: allocated bytes and what stands outside the "
-    "allocator; the first was played through it as well. fsdp2 is planned with fp32 weights and bf16 autocast, attention with flash_attention_2 "
+    "and promises no throughput. ● no other way needs less at no higher cost; ▸ worth a trial. needs: allocated bytes and what stands outside the "
+    "allocator; those worth a trial were played through it as well. fsdp2 is planned with fp32 weights and bf16 autocast, attention with flash_attention_2 "
     "where nothing else is asked for, offload where a node's 2 TB take it."
 )
 
@@ -39,10 +39,13 @@ def head(found: Plans) -> str:
     """What was planned, and how many ways there are."""
     unit, model = unit_for(found.room.capacity_bytes), found.model
     refused = f", {found.num_refused} groups cannot be" if found.num_refused else ""
+    missed = "the front goes on" if len(found.fitting) >= found.top else "a cheaper one may be missing"
+    left = f"; {found.num_left:,} ways were not looked at: {missed}" if found.num_left else ""
+    failed = f"; {found.num_failed} that fit ran out in the caching allocator" if found.num_failed else ""
     return (
         f"{model.spec.name} on {model.gpus:,} × {found.room.name}, {model.global_batch:,} sequences of {model.seq_len:,} tokens a step, within "
         f"{unit.full(found.room.room_bytes)}: {found.num_ways:,} ways, {found.num_pruned:,} cannot fit by weights and states alone, "
-        f"{found.num_walked} groups walked in the order of their cost{refused}"
+        f"{found.num_walked} groups walked in the order of their cost{refused}{left}{failed}"
     )
 
 
@@ -104,8 +107,18 @@ def comma_separated(found: Plans) -> str:
 
 def as_json(found: Plans) -> str:
     """As data."""
-    plans = [{**_facts(one), "keys": one.way.keys(), "costs": dict(one.way.parts), "trial": i in found.trials} for i, one in enumerate(found.fitting)]
-    counts = {"ways": found.num_ways, "pruned": found.num_pruned, "walked": found.num_walked, "refused": found.num_refused}
+    plans = [
+        {**_facts(one), "keys": one.way.keys(), "costs": dict(one.way.parts), "trial": i in found.trials, "played": one.played}
+        for i, one in enumerate(found.fitting)
+    ]
+    counts = {
+        "ways": found.num_ways,
+        "pruned": found.num_pruned,
+        "walked": found.num_walked,
+        "refused": found.num_refused,
+        "left": found.num_left,
+        "failed": found.num_failed,
+    }
     data: dict[str, Any] = {"schema_version": SCHEMA_VERSION, "gpu": found.room.name, "room_bytes": found.room.room_bytes, "counts": counts, "plans": plans}
     return json.dumps(data, indent=1, ensure_ascii=False)
 

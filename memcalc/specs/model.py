@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from memcalc.dataclass import dataclass
@@ -88,14 +89,18 @@ class Component:
 
     def children(self) -> Iterator[tuple[str, Component]]:
         """Name and component of each child, in the order of the fields."""
+        return iter(self._children)
+
+    @cached_property
+    def _children(self) -> tuple[tuple[str, Component], ...]:
+        found: list[tuple[str, Component]] = []
         for field in fields(self):
             value = getattr(self, field.name)
             if isinstance(value, Component):
-                yield value.module_name or field.name, value
+                found.append((value.module_name or field.name, value))
             elif isinstance(value, tuple):
-                for i, item in enumerate(value):
-                    if isinstance(item, Component):
-                        yield item.module_name or f"{field.name}/{i}", item
+                found += [(item.module_name or f"{field.name}/{i}", item) for i, item in enumerate(value) if isinstance(item, Component)]
+        return tuple(found)
 
     @property
     def lengths(self) -> tuple[int, ...]:

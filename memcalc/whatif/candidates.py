@@ -11,8 +11,9 @@ from memcalc.formulas import step_costs as costs
 from memcalc.specs.model import ModelSpec
 from memcalc.specs.run import Run
 
-BATCHES = (1, 2, 4, 8, 16)
-TENSOR, PIPELINE, CHUNKS, CONTEXT = (1, 2, 4, 8), (1, 2, 4, 8, 16, 32), (1, 2, 4), (1, 2, 4, 8)
+BATCHES = (1, 2, 4, 8, 16, 32)
+TENSOR, CONTEXT = (1, 2, 4, 8), (1, 2, 4, 8, 16)
+MAX_STAGES, MAX_CHUNKS, MAX_EXPERT_RANKS = 64, 8, 64
 MIN_LOCAL = 2048
 """No sequence is cut into shorter pieces."""
 
@@ -65,8 +66,8 @@ class Way(NamedTuple):
 
     @property
     def group(self) -> tuple[Any, ...]:
-        """All but the batch: what shares one walk."""
-        return self[:10]
+        """All but the batch, and how many micro-batches as far as that matters: what shares one walk."""
+        return (*self[:10], min(self.grad_accum, 3 * self.pp) if self.pp > 1 else self.grad_accum > 1)
 
     def keys(self) -> dict[str, Any]:
         """The run's keys."""
@@ -184,17 +185,27 @@ def _ways(model: Model, engines: tuple[str, ...]) -> Iterator[Way]:
 
 
 def _megatron(model: Model) -> Iterator[Way]:
-    experts = [e for e in (1, 2, 4, 8, 16, 32, 64) if e == 1 or (model.experts and model.experts % e == 0)]
-    for tp in TENSOR:
-        for pp in (p for p in PIPELINE if p <= model.layers):
+    experts = [e for e in range(1, MAX_EXPERT_RANKS + 1) if e == 1 or (model.experts and model.experts % e == 0)]
+    stages = [p for p in range(1, min(MAX_STAGES, model.layers) + 1) if model.gpus % p == 0]
+    for tp in (t for t in TENSOR if (model.spec.num_heads or t) % t == 0):
+        for pp in stages:
             for cp in (c for c in CONTEXT if c == 1 or model.seq_len // c >= MIN_LOCAL):
                 dp, rest = divmod(model.gpus, tp * pp * cp)
                 if rest or not dp or model.global_batch % dp:
                     continue
-                for vpp in (v for v in CHUNKS if v == 1 or (pp > 1 and model.layers >= pp * v)):
+                for vpp in chunks_of(model.layers, pp):
                     for ep in (e for e in experts if (dp * cp * tp) % e == 0):
                         for recompute in ("none", "selective", "full"):
                             yield Way("megatron", int(dp * cp > 1), tp, pp, vpp, cp, ep, dp, recompute, offload=False, micro_batch=1, grad_accum=1)
+
+
+def chunks_of(layers: int, pp: int) -> list[int]:
+    """Model chunks of a stage that layers can be spread over evenly, the two ends standing for a layer each where that helps.
+
+    >>> chunks_of(126, 16), chunks_of(32, 4)
+    ([1, 2, 4, 8], [1, 2, 4, 8])
+    """
+    return [1, *(v for v in range(2, MAX_CHUNKS + 1) if pp > 1 and (layers % (pp * v) == 0 or (layers + 2) % (pp * v) == 0) and layers >= pp * v)]
 
 
 def _plain(model: Model, engine: str, zero: int) -> Iterator[Way]:

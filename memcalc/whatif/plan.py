@@ -1,13 +1,14 @@
 """Every way to spread a training run over its cards: those that fit, by relative cost, and why the best is best. Answers as data.
 
-Ways are walked in the order of their cost until enough of them fit, so that what is not walked is dearer than all that are shown. Before that a
-bound from below on weights, states and the least that forward keeps takes out what cannot fit (`memcalc.whatif.candidates.least_bytes`). A way
-fits when allocated bytes and what stands outside the allocator do; the best is played through the caching allocator as well.
+Ways are walked in the order of their cost until enough of them fit, so that what is not walked is dearer than all that are shown; after that,
+those alone that may need less than all before, which complete the front of memory against cost. A bound from below on weights, states and the least
+that forward keeps (`memcalc.whatif.candidates.least_bytes`) takes out what cannot fit, or cannot be on the front. A way fits when allocated
+bytes and what stands outside the allocator do; the first, and those that are worth a trial, are played through the caching allocator as well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from memcalc.engine.resolve import resolve
@@ -20,8 +21,8 @@ from memcalc.whatif.candidates import Model, Way, allowed, least_bytes, model_of
 from memcalc.whatif.fit import IMPOSSIBLE, Room, needs, outside_bytes, plays, room_for
 
 ENGINES = ("megatron", "fsdp2", "deepspeed", "ddp")
-TOP, MAX_WALKS = 10, 48
-"""Ways that are shown, and groups of ways that are walked in search of them."""
+TOP, MAX_WALKS, REACH = 10, 96, 1.25
+"""Ways that are looked for; groups of ways that are walked in search of them and of the front; and how far that goes, over the cost of the first."""
 
 TRIALS = 3
 
@@ -34,12 +35,14 @@ class Fitting(NamedTuple):
         run: in full.
         need_bytes: the least that it needs on the most loaded rank.
         on_front: no other needs less at no higher cost.
+        played: the caching allocator was found to get by, too.
     """
 
     way: Way
     run: Run
     need_bytes: int
     on_front: bool = False
+    played: bool = False
 
 
 class Plans(NamedTuple):
@@ -47,10 +50,12 @@ class Plans(NamedTuple):
 
     Attributes:
         model, room, gpus: what is planned for.
-        fitting: by cost.
+        fitting: by cost: as many as were asked for, then those that need less than all before, up to `REACH` times the cost of the first.
         trials: indices of those worth a real trial: the cheapest, and the cheapest of other kinds.
-        played: the first of `fitting` was played through the caching allocator; where it did not get by, it is not there.
+        top: how many were asked for.
         num_ways, num_pruned, num_walked, num_refused: combinations; those out by the bound; groups walked; groups that cannot be.
+        num_left: ways that were left out when as many groups were walked as may be; 0: what is shown is complete.
+        num_failed: ways that fit, and that the caching allocator did not get by with.
         reasons: why not, and how often.
     """
 
@@ -58,11 +63,13 @@ class Plans(NamedTuple):
     room: Room
     fitting: tuple[Fitting, ...]
     trials: tuple[int, ...]
-    played: bool
+    top: int
     num_ways: int
     num_pruned: int
     num_walked: int
     num_refused: int
+    num_left: int
+    num_failed: int
     reasons: dict[str, int]
 
 
@@ -92,62 +99,97 @@ def plan(run: Run, *, global_batch: int, limit_bytes: int | None = None, margin:
     if not every:
         raise InputError(f"no way to spread {global_batch} sequences over {gpus} cards with the keys that are given", where="--global-batch")
     floor = outside_bytes(resolve(read_run(run.model, gpu=run.hardware.gpu)))
-    able = sorted((way for way in every if least_bytes(way, model) + floor <= room.room_bytes), key=lambda way: way.cost)
-    search = _Search(run, model, room)
-    fitting = search.best(able, top)
-    while fitting and not plays(resolve(fitting[0].run), room.room_bytes):
-        fitting = fitting[1:]
+    bounds = {way: least_bytes(way, model) + floor for way in every}
+    able = sorted((way for way in every if bounds[way] <= room.room_bytes), key=lambda way: way.cost)
+    search = Search(run, model, room)
+    fitting, failed = played_first(search.best(able, bounds, top), lambda one: plays(resolve(one.run), room.room_bytes))
+    kinds = {kind_of(one.way): i for i, one in reversed(list(enumerate(fitting))) if one.played}
     return Plans(
-        model, room, tuple(_front(fitting)), trials_of(fitting), bool(fitting), len(every), len(every) - len(able), search.walked, sum(search.reasons.values()),
-        search.reasons,
-    )  # fmt: skip
+        model,
+        room,
+        tuple(fitting),
+        tuple(sorted(kinds.values())),
+        top=top,
+        num_ways=len(every),
+        num_pruned=len(every) - len(able),
+        num_walked=search.walked,
+        num_refused=sum(search.reasons.values()),
+        num_left=search.left,
+        num_failed=failed,
+        reasons=search.reasons,
+    )
 
 
-def trials_of(fitting: Iterable[Fitting]) -> tuple[int, ...]:
-    """The cheapest, then the cheapest whose engine or degrees are others than those of the ones before."""
-    found: dict[tuple[object, ...], int] = {}
-    for i, one in enumerate(fitting):
-        found.setdefault((one.way.engine, one.way.tp, one.way.pp, one.way.cp), i)
-    return tuple(found.values())[:TRIALS]
+def kind_of(way: Way) -> tuple[object, ...]:
+    """What a trial tells apart: who shards, and the degrees that decide what ranks exchange."""
+    return way.engine, way.tp, way.pp, way.cp
 
 
-# ---------------------------------------------------------------------- inside
-class _Search:
-    """Walks groups of ways: those that differ in the batch alone are one walk over an array."""
+def played_first(fitting: Iterable[Fitting], fits: Callable[[Fitting], bool]) -> tuple[list[Fitting], int]:
+    """The cheapest of each of the first kinds is played; without those that do not get by, of which it is said how many."""
+    found: list[Fitting] = []
+    kinds: set[tuple[object, ...]] = set()
+    failed = 0
+    for one in fitting:
+        new = kind_of(one.way) not in kinds and len(kinds) < TRIALS
+        if new and not fits(one):
+            failed += 1
+            continue
+        if new:
+            kinds.add(kind_of(one.way))
+        found.append(one._replace(played=new))
+    return _front(found), failed
+
+
+class Search:
+    """Walks groups of ways: those that differ in the batch alone are one walk over an array.
+
+    Attributes:
+        walked: groups, so far.
+        left: ways that were not looked at because so many were.
+        reasons: why ways cannot be, and how often.
+    """
 
     def __init__(self, run: Run, model: Model, room: Room) -> None:
         self.run, self.model, self.room = run, model, room
-        self.walked = 0
+        self.walked = self.left = 0
         self.reasons: dict[str, int] = {}
         self._needs: dict[tuple[object, ...], dict[int, int]] = {}
 
-    def best(self, able: list[Way], top: int) -> list[Fitting]:
-        """The first so many that fit, in the order given."""
+    def best(self, able: list[Way], bounds: Mapping[Way, float], top: int) -> list[Fitting]:
+        """The first so many that fit, in the order given; then those that need less than all before, by a bound from below at first."""
         batches: dict[tuple[object, ...], list[int]] = {}
         for way in able:
             batches.setdefault(way.group, []).append(way.micro_batch)
         found: list[Fitting] = []
+        least = self.room.room_bytes + 1
         for way in able:
-            if len(found) >= top:
+            most = self.room.room_bytes if len(found) < top else least - 1
+            if len(found) >= top and way.cost > REACH * found[0].way.cost:
                 break
-            if way.group not in self._needs and (self.walked >= MAX_WALKS or self._hopeless(way)):
+            if bounds[way] > most or self._hopeless(way, most):
+                continue
+            if way.group not in self._needs and self.walked >= MAX_WALKS:
+                self.left += 1
                 continue
             need = self.need_of(way, sorted(batches[way.group]))
-            if need <= self.room.room_bytes:
+            if need <= most:
                 found.append(Fitting(way, self.of(way), need))
+                least = min(least, need)
         return found
 
     def need_of(self, way: Way, batches: list[int]) -> int:
         """The least need of a way, with all batches of its group."""
         if way.group not in self._needs:
-            self._needs[way.group] = self._walk(way, batches)
+            self._needs[way.group] = self.walk(way, batches)
         return self._needs[way.group].get(way.micro_batch, IMPOSSIBLE)
 
     def of(self, way: Way) -> Run:
         """The run of a way."""
         return read_run(self.run, **way.keys(), seq_len=self.model.seq_len)
 
-    def _walk(self, way: Way, batches: list[int]) -> dict[int, int]:
+    def walk(self, way: Way, batches: Sequence[int]) -> dict[int, int]:
+        """The least need of a group for each batch; none where it cannot be."""
         import numpy as np
 
         try:
@@ -160,13 +202,12 @@ class _Search:
         self.walked += 1
         return dict(zip(batches, found.tolist(), strict=True))
 
-    def _hopeless(self, way: Way) -> bool:
-        """Whether the same with more recomputation does not fit either, at that batch or a smaller one."""
-        for more in ("selective", "full"):
-            known = self._needs.get(way._replace(recompute=more).group)
-            if more != way.recompute and known and min((n for b, n in known.items() if b <= way.micro_batch), default=0) > self.room.room_bytes:
-                return True
-        return False
+    def _hopeless(self, way: Way, most: int) -> bool:
+        """Whether the same with more recomputation is known to need more than that, too."""
+        if way.group in self._needs or way.recompute == "full":
+            return False
+        known = (self._needs.get(way._replace(recompute=more).group, {}).get(way.micro_batch, 0) for more in ("selective", "full") if more != way.recompute)
+        return max(known) > most
 
 
 def _engines(run: Run) -> tuple[str, ...]:

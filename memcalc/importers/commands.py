@@ -25,6 +25,8 @@ SCRIPTS = (
     (r"fsdp_sft_trainer\.py", "verl_sft"), (r"run_grpo\w*\.py", "nemo_rl"),
     (r"launch_server(\.py)?", "sglang"), (r"api_server(\.py)?", "vllm"),
 )  # fmt: skip
+OPENRLHF = {"train_dpo": "dpo", "train_rm": "reward", "train_kd": "distill", "train_kto": "kto", "train_ppo_ray": "ppo", "train_ppo": "ppo"}
+"""Tasks by the module of OpenRLHF."""
 FILES = frozenset(("config", "config_file", "job.config_file", "job.config_path", "yaml_cfg", "config_path"))
 """Flags that name a configuration of the program itself."""
 SHORT = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size", "q": "quantization"}
@@ -113,6 +115,8 @@ def _script(facts: Facts, words: list[str], *, alone: bool = False) -> None:
         last = name.rpartition("/")[2]
         found = next((format_ for pattern, format_ in SCRIPTS if re.fullmatch(pattern, last)), None)
     format_name = found or _by_keys(split(rest))
+    if name.startswith("openrlhf."):
+        facts.put("task", OPENRLHF.get(name.rpartition(".")[2], "train"), name)
     if alone and format_name in ("trainer", "llamafactory", "ms_swift", "axolotl"):
         facts.put("~world", 1, "a single process")
     _arguments(facts, rest, format_name)

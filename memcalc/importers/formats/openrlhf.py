@@ -7,7 +7,7 @@ from typing import Any
 
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
-from memcalc.importers.rules import attention, names, switch, unless, when, whole_number
+from memcalc.importers.rules import attention, names, switch, unless, when, whole_number, word
 
 VERSION = "OpenRLHF 0.10"
 
@@ -29,9 +29,10 @@ def _offload(facts: Facts, entry: Entry) -> None:
         facts.put("~ds.offload", value=True, where=entry.where)
 
 
-def _rollout(name: str) -> Rule:
-    return lambda facts, entry: facts.put(f"rollout.{name}", entry.value, entry.where)
-
+ESTIMATORS = {
+    "gae": "ppo", "group_norm": "grpo", "dr_grpo": "grpo", "rloo": "rloo", "reinforce": "reinforce++", "reinforce_baseline": "reinforce++",
+}  # fmt: skip
+"""Tasks by how advantages are estimated."""
 
 BOTH: dict[str, Rule] = {
     "ds.zero_stage": whole_number("~ds.stage"),
@@ -58,12 +59,23 @@ BOTH: dict[str, Rule] = {
     "lora.rank": whole_number("~lora_rank"),
     "actor.num_gpus_per_node": whole_number("~gpus_per_node"),
     "actor.num_nodes": whole_number("~nodes"),
-    "ref.offload": lambda facts, entry: facts.put("reference.offload", entry.is_on, entry.where),
-    "vllm.num_engines": _rollout("num_engines"),
-    "vllm.tensor_parallel_size": _rollout("tensor_model_parallel_size"),
-    "vllm.gpu_memory_utilization": _rollout("gpu_memory_utilization"),
-    "vllm.enable_sleep": _rollout("free_cache_engine"),
-    "train.colocate_all": _rollout("colocate"),
+    "ref.offload": switch("~ref_offload"),
+    "reward.model_name_or_path": "~reward",
+    "critic.model_name_or_path": "roles.critic.model",
+    "vllm.num_engines": whole_number("~engines"),
+    "vllm.tensor_parallel_size": whole_number("rollout.tensor_parallel_size"),
+    "vllm.gpu_memory_utilization": "rollout.gpu_memory_utilization",
+    "vllm.enable_sleep": switch("rollout.sleep_level", 1, 0),
+    "train.colocate_all": switch("~colocate"),
+    "data.prompt_max_len": whole_number("rollout.prompt_length"),
+    "rollout.generate_max_len": whole_number("rollout.response_length"),
+    "rollout.n_samples_per_prompt": whole_number("rollout.num_generations"),
+    "rollout.batch_size": whole_number("~rollout_batch"),
+    "rollout.micro_batch_size": whole_number("rl.score_micro_batch"),
+    "train.max_epochs": whole_number("rl.epochs"),
+    "algo.advantage.estimator": word("~algorithm", ESTIMATORS),
+    "algo.kl.init_coef": lambda facts, entry: facts.put("rl.kl", "none" if float(entry.value) == 0 else "reward", entry.where),
+    "algo.kl.use_loss": switch("rl.kl", "loss", None),
 }
 OLD: dict[str, Rule] = {
     **{key.partition(".")[2]: rule for key, rule in BOTH.items() if key.startswith(("ds.", "data."))},
@@ -78,7 +90,20 @@ OLD: dict[str, Rule] = {
     "actor_num_gpus_per_node": whole_number("~gpus_per_node"),
     "actor_num_nodes": whole_number("~nodes"),
     **{key.replace(".", "_"): rule for key, rule in BOTH.items() if key.startswith("vllm.")},
-    "colocate_all_models": _rollout("colocate"),
+    "colocate_all_models": switch("~colocate"),
+    "colocate_actor_ref": switch("~colocate_ref"),
+    "ref_offload": BOTH["ref.offload"],
+    "ref_reward_offload": BOTH["ref.offload"],
+    "reward_pretrain": "~reward",
+    "critic_pretrain": "roles.critic.model",
+    "prompt_max_len": BOTH["data.prompt_max_len"],
+    "generate_max_len": BOTH["rollout.generate_max_len"],
+    "n_samples_per_prompt": BOTH["rollout.n_samples_per_prompt"],
+    "rollout_batch_size": BOTH["rollout.batch_size"],
+    "micro_rollout_batch_size": BOTH["rollout.micro_batch_size"],
+    "advantage_estimator": BOTH["algo.advantage.estimator"],
+    "init_kl_coef": BOTH["algo.kl.init_coef"],
+    "use_kl_loss": BOTH["algo.kl.use_loss"],
 }
 KEYS: dict[str, Rule] = {**OLD, **BOTH}
 
@@ -101,8 +126,42 @@ def finish(facts: Facts) -> None:
     if rank > 0:
         facts.put("~lora", value=True, where=facts.where("~lora_rank"))
         facts.put("lora.r", rank, facts.where("~lora_rank"))
+    _cast(facts)
     for name in [name for name in facts.found if name.startswith("~ds.")]:
         del facts.found[name]
+
+
+def _cast(facts: Facts) -> None:
+    """Of reinforcement learning, who is there: models and engines have cards of their own unless all are colocated (cli/train_ppo_ray.py)."""
+    if facts.get("task") == "ppo" and "~algorithm" in facts.found:
+        facts.put("task", facts.get("~algorithm"), facts.where("~algorithm"))
+    if facts.get("task") not in ESTIMATORS.values():
+        for name in [name for name in facts.found if name.startswith(("rollout.", "rl.", "roles."))]:
+            del facts.found[name]
+        return
+    facts.default("rl.framework", "openrlhf", VERSION)
+    there = {"critic"} if facts.get("task") == "ppo" else set()
+    if "~reward" in facts.found and not str(facts.get("~reward")).startswith("http"):
+        there.add("reward")
+        facts.put("roles.reward.model", facts.get("~reward"), facts.where("~reward"))
+    elif facts.get("task") == "ppo":
+        facts.put("roles.reward", None, "rewards come from elsewhere")
+    if not there & {"critic"}:
+        facts.found.pop("roles.critic.model", None)
+    if facts.get("rl.kl") != "none":
+        there.add("reference")
+        if facts.get("~ref_offload", False) and facts.get("~ds.stage", 2) == 3:
+            facts.put("roles.reference.offload.params", "cpu", facts.where("~ref_offload"))
+    if not facts.get("~colocate", False):
+        alone = there - ({"reference"} if facts.get("~colocate_ref", False) else set())
+        for role in sorted(alone):
+            facts.default(f"roles.{role}.on", "other", VERSION)
+        facts.default("rollout.on", "other", VERSION)
+    if facts.get("~engines") == 0:
+        facts.put("rollout.engine", "transformers", facts.where("~engines"))
+    total, cards = facts.get("~rollout_batch"), facts.get("~gpus_per_node")
+    if total is not None and cards is not None and total % (cards * facts.get("~nodes", 1)) == 0:
+        facts.put("rollout.prompts", total // (cards * facts.get("~nodes", 1)), facts.where("~rollout_batch"))
 
 
 FORMAT = Format(

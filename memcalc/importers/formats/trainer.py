@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from memcalc.errors import InputError
-from memcalc.importers import adapters, training_arguments
+from memcalc.importers import adapters, reinforcement, training_arguments
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
-from memcalc.importers.rules import each, names, switch, unless, when, whole_number
+from memcalc.importers.rules import each, names, switch, unless, whole_number
 from memcalc.specs.run import Run
 
 TRL = "TRL 1.10"
@@ -55,7 +55,7 @@ def _beta(facts: Facts, entry: Entry) -> None:
 
 def _generations(facts: Facts, entry: Entry) -> None:
     facts.put("~grpo", entry.value, entry.where)
-    facts.put("grpo.num_generations", entry.number, entry.where)
+    facts.put("rollout.num_generations", entry.number, entry.where)
 
 
 def _loss(facts: Facts, entry: Entry) -> None:
@@ -72,6 +72,7 @@ def _old(facts: Facts, entry: Entry) -> None:
 KEYS: dict[str, Rule] = {
     **training_arguments.KEYS,
     **adapters.KEYS,
+    **reinforcement.KEYS,
     "model_id": "model",
     "model": "model",
     "model_path": "model",
@@ -80,12 +81,9 @@ KEYS: dict[str, Rule] = {
     "torch_dtype": each(training_arguments.load_dtype, _old),
     "model_max_length": whole_number("seq_len"),
     "block_size": whole_number("seq_len"),
-    "max_completion_length": whole_number("grpo.max_completion_length"),
     "num_generations": _generations,
     "loss_type": _loss,
     "beta": _beta,
-    "precompute_ref_log_probs": switch("~precompute"),
-    "use_vllm": when("", None, then="the server that generates shares the cards when it is colocated"),
     "vllm_*": unless(),
     "ref_model*": unless(),
     "packing": switch("~packing"),
@@ -97,18 +95,23 @@ def finish(facts: Facts) -> None:
     """TRL's defaults, where the keys are TRL's, and those of transformers otherwise."""
     training_arguments.finish(facts)
     used = {
-        name for name in ("seq_len", "~lora", "lora.r", "~beta", "~grpo", "~packing", "~bits") if name in facts.found and facts.found[name].rank >= facts.rank
+        name
+        for name in ("seq_len", "~lora", "lora.r", "~beta", "~grpo", "~reward", "~packing", "~bits")
+        if name in facts.found and facts.found[name].rank >= facts.rank
     }
     if "~beta" in facts.found and facts.found["~beta"].rank >= facts.rank and "~grpo" not in facts.found:
         facts.put("task", "dpo", facts.where("~beta"))
     if "~grpo" in facts.found:
         facts.put("task", "grpo", facts.where("~grpo"))
+    elif "~reward" in facts.found and "task" not in facts.found:
+        facts.put("task", "ppo", facts.where("~reward"))
     if not used:
         return
     facts.default("recompute", "full", TRL)
     facts.default("~mixed_precision", "bf16", TRL)
     facts.default("~load_dtype", "float32", TRL)
     facts.default("seq_len", 1024, TRL)
+    reinforcement.finish(facts)
     if "~old_names" not in facts.found and "task" not in facts.found:
         facts.default("loss", "chunked", TRL)
     if facts.get("~lora", False):
@@ -127,7 +130,7 @@ FORMAT = Format(
         *training_arguments.IGNORED,
         *adapters.IGNORED,
         *names(
-            "num_generations_* temperature top_p top_k reward_* max_prompt_tokens max_prompt_length loss_weights label_smoothing* pad_token eos_token "
+            "num_generations_* temperature top_p top_k reward_* max_prompt_tokens loss_weights label_smoothing* pad_token eos_token "
             "assistant_only_loss completion_only_loss packing_strategy eval_packing shuffle_dataset model_init_kwargs sync_ref_model attn_kwargs "
             "script_args config_name model_adapter_name num_beams num_proc f_divergence* generate_during_eval truncation_mode"
         ),

@@ -1,0 +1,72 @@
+"""Keys of TRL's trainers that learn from preferences and from their own answers, which ms-swift takes under the same names."""
+
+from __future__ import annotations
+
+from memcalc.importers.facts import Entry, Facts, Rule
+from memcalc.importers.rules import switch, whole_number, word
+
+TRL = "TRL 1.10"
+ONLINE = ("ppo", "grpo", "rloo", "reinforce++", "gspo", "dapo")
+"""Tasks that learn from their own answers."""
+
+
+def _mode(facts: Facts, entry: Entry) -> None:
+    facts.put("rollout.on", "other" if entry.word == "server" else "same", entry.where)
+
+
+KEYS: dict[str, Rule] = {
+    "max_completion_length": whole_number("rollout.response_length"),
+    "response_length": whole_number("rollout.response_length"),
+    "max_prompt_length": whole_number("~prompt"),
+    "num_generations": whole_number("rollout.num_generations"),
+    "num_iterations": whole_number("rl.epochs"),
+    "num_ppo_epochs": whole_number("rl.epochs"),
+    "local_rollout_forward_batch_size": whole_number("rl.score_micro_batch"),
+    "steps_per_generation": whole_number("~steps_per_generation"),
+    "use_vllm": switch("rollout.engine", "vllm", "transformers"),
+    "vllm_mode": _mode,
+    "vllm_gpu_memory_utilization": "rollout.gpu_memory_utilization",
+    "vllm_tensor_parallel_size": whole_number("rollout.tensor_parallel_size"),
+    "vllm_enable_sleep_mode": switch("rollout.sleep_level", 2, 0),
+    "sleep_level": word("rollout.sleep_level", {"0": 0, "1": 1, "2": 2}),
+    "reward_model_path": "~reward",
+    "precompute_ref_log_probs": switch("~precompute"),
+    "ref_model": "~reference",
+    "teacher_model": "roles.teacher.model",
+    "teacher_model_name_or_path": "roles.teacher.model",
+}
+
+
+def finish(facts: Facts) -> None:
+    """What these keys mean for the task that they stand beside; for another they say nothing."""
+    task = facts.get("task", "train")
+    for name in [name for name in facts.found if name.startswith(("rollout.", "rl.")) and task not in ONLINE]:
+        del facts.found[name]
+    if task != "distill":
+        facts.found.pop("roles.teacher.model", None)
+    if task in ("dpo", "kto"):
+        if facts.get("~precompute", False):
+            facts.put("roles.reference.precomputed", value=True, where=facts.where("~precompute"))
+        elif "~reference" in facts.found:
+            facts.put("roles.reference.model", facts.get("~reference"), facts.where("~reference"))
+    if task in ONLINE:
+        _online(facts)
+
+
+def _online(facts: Facts) -> None:
+    facts.default("rl.framework", "trl", TRL)
+    if "~beta" in facts.found:
+        facts.put("rl.kl", "none" if float(facts.get("~beta")) == 0 else "loss", facts.where("~beta"))
+    if "~reward" in facts.found:
+        facts.put("roles.reward.model", facts.get("~reward"), facts.where("~reward"))
+    if "~prompt" in facts.found:
+        facts.put("rollout.prompt_length", facts.get("~prompt"), facts.where("~prompt"))
+    if facts.found.get("seq_len") is not None and facts.found["seq_len"].is_default:
+        del facts.found["seq_len"]
+    if facts.get("rollout.engine") != "vllm":
+        for name in ("rollout.gpu_memory_utilization", "rollout.tensor_parallel_size", "rollout.sleep_level", "rollout.on"):
+            facts.found.pop(name, None)
+    steps, groups = facts.get("~steps_per_generation"), facts.get("rollout.num_generations", 8)
+    each = facts.get("micro_batch", 8)
+    if steps is not None and (steps * each) % groups == 0:
+        facts.put("rollout.prompts", steps * each // groups, facts.where("~steps_per_generation"))

@@ -50,7 +50,7 @@ def estimate_job(job: Job) -> Estimate:
         verdict=verdict_for(job, ranks[0] if is_alone(ranks) or job.run.hardware.gpu is None else max(ranks, key=lambda r: r.device_bytes)),
         sanity=sanity_of(job) if job.cast is None else (),
         assumptions=job.assumptions,
-        notes=job.notes + accumulation_notes(job, ranks[0]) + peer_notes(ranks) + walks[0].strategy.notes(),
+        notes=job.notes + accumulation_notes(job, ranks[0]) + peer_notes(ranks) + walks[0].strategy.notes() + _mapped_notes(job),
         ignored=job.ignored,
         host_bytes=host_bytes(job, ranks),
     )
@@ -91,7 +91,8 @@ def asked(job: Job) -> dict[str, Any]:
     """The run as typed, with what it resolved to in the place of what was left open."""
     mesh = job.mesh
     shown = (job.run if job.cast is None else job.cast.run).as_dict()
-    shown |= {"seq_len": job.seq_len, "gpus": mesh.world}
+    cards = mesh.world if job.run.loading.device_map is None else job.run.hardware.gpus or 1
+    shown |= {"seq_len": job.seq_len, "gpus": cards}
     shown["sharding"] = shown["sharding"] | {"engine": job.engine, "zero": job.zero, "dp": mesh.dp}
     return shown
 
@@ -132,6 +133,10 @@ def peak_of(walked: Walked) -> int:
 
 
 def _walk_stages(job: Job, *, detailed: bool) -> list[Walked]:
+    if job.run.loading.device_map is not None:
+        from memcalc.engine.device_map import walk_mapped
+
+        return walk_mapped(job, detailed=detailed)
     if job.mesh.pp == 1:
         return [walk_rank(job, detailed=detailed)]
     from memcalc.engine.pipeline import walk_stages
@@ -151,12 +156,21 @@ def rank_estimate(job: Job, walked: Walked) -> RankEstimate:
     return RankEstimate(walked.rank, walked.num_ranks, instants, lambda: reserve(job, walked, peak), device_terms(job), host)
 
 
+def _mapped_notes(job: Job) -> tuple[str, ...]:
+    if job.run.loading.device_map is None:
+        return ()
+    from memcalc.engine.device_map import said
+
+    return (said(job),)
+
+
 def _cache_on_host(job: Job) -> tuple[Term, ...]:
     if job.run.task != "inference":
         return ()
     from memcalc.engine.keeping import on_host
+    from memcalc.engine.loading import host_terms
 
-    return on_host(job)
+    return on_host(job) + host_terms(job)
 
 
 def _saved_on_host(plan: Plan) -> tuple[Term, ...]:
@@ -198,7 +212,7 @@ def walk_rank(job: Job, *, detailed: bool = True) -> Walked:
     accumulate = job.run.grad_accum > 1 and strategy_class.accumulates_whole
     plan = make_plan(job, blocks_of(job), settings, keep_gradients=strategy_class.keep_gradients, accumulate=accumulate)
     walk = Walk(detailed=detailed)
-    if job.run.initialize or job.loads_whole:
+    if (job.run.initialize and job.run.task != "inference") or job.loads_whole:
         before = Walk(detailed=detailed)
         step.initialize(before, strategy_class(job, plan))
         walk.instants |= before.instants

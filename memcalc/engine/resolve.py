@@ -159,6 +159,10 @@ def _assumed_cache(run: Run) -> tuple[str, ...]:
 
 
 def _unused_generation(run: Run, model: ModelSpec) -> tuple[str, ...]:
+    if run.loading.model_fields_set:
+        from memcalc.engine.loading import check_loading
+
+        check_loading(run)
     if not run.generation.model_fields_set:
         return ()
     from memcalc.engine.keeping import check_generation
@@ -215,7 +219,9 @@ def engine_of(run: Run, deepspeed: DeepSpeed | None = None) -> tuple[str, int]:
 
 
 def mesh_of(run: Run) -> Mesh:
-    """The degrees, with dp from the number of cards where it was left open."""
+    """The degrees, with dp from the number of cards where it was left open; one process where a device map spreads layers over them."""
+    if run.loading.device_map is not None:
+        return Mesh()
     s, gpus = run.sharding, run.hardware.gpus
     inner = s.tp * s.pp * s.cp
     if gpus is not None and gpus % inner:

@@ -15,7 +15,7 @@ from memcalc.specs.spec import IS_DTYPE, Spec
 Kind = Literal["int", "float", "bool", "choice", "dtype", "text", "list", "names", "map", "any"]
 Path = tuple[str, ...]
 
-FLAT = ("sharding", "generation", "serving", "hardware")
+FLAT = ("sharding", "generation", "loading", "serving", "hardware")
 """Sections whose keys are flags without the section's name before them."""
 
 ALIASES: Mapping[str, tuple[str, ...]] = {"seq-len": ("max-seq-length",)}

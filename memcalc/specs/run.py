@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from memcalc.specs.roles import RLSpec, RolloutSpec, Task
-from memcalc.specs.serving import GenerationSpec, ServingSpec
+from memcalc.specs.serving import GenerationSpec, LoadingSpec, ServingSpec
 from memcalc.specs.spec import MAX_COUNT, PATH, Cards, Count, Dtype, Share, Spec
 
 Device = Literal["cpu", "nvme"]
@@ -222,6 +222,7 @@ class Run(Spec):
     )
     offload: OffloadSpec = Field(OffloadSpec.model_construct(), description="what lives outside the card")
     generation: GenerationSpec = Field(GenerationSpec.model_construct(), description="how transformers generates")
+    loading: LoadingSpec = Field(LoadingSpec.model_construct(), description="how transformers loads")
     serving: ServingSpec = Field(ServingSpec.model_construct(), description="what a serving engine is told")
     roles: dict[str, Any] | None = Field(
         None, description="the models beside the one that is trained: {reference, critic, reward, teacher}, each with keys of a run; null: there is none"

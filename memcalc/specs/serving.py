@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,16 @@ class GenerationSpec(Spec):
     residual_length: Count = Field(128, description="quantized caches: new tokens that wait as they are until all is packed again")
     assistant_model: str | None = Field(None, description="a smaller model that guesses tokens ahead (assisted decoding)", json_schema_extra=PATH)
     num_assistant_tokens: Count = Field(20, description="tokens that it guesses at once")
+
+
+class LoadingSpec(Spec):
+    """How transformers loads a model for inference (``from_pretrained``)."""
+
+    device_map: Literal["auto", "balanced", "balanced_low_0", "sequential"] | None = Field(
+        None, description="transformers: spread layers over the cards and the host, run by one process"
+    )
+    max_memory: dict[str, Any] | None = Field(None, description="what weights may take by place: {0: 20GiB, 1: 20GiB, cpu: 64GiB}")
+    low_cpu_mem_usage: bool = Field(True, description="build the model without storage first; false, transformers 4's default: a whole copy on the host")
 
 
 class ServingSpec(Spec):

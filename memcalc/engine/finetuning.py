@@ -110,8 +110,8 @@ def refuse_finetuning(run: Run, model: ModelSpec, *, engine: str, zero: int) -> 
         _refuse_packing(run, model)
     if run.quantization is not None and run.lora is not None and run.lora.target_parameters:
         raise InputError("packed experts have no parameters to wrap; target_modules are what is adapted there", where="lora.target_parameters")
-    if run.quantization is not None and engine == "deepspeed" and zero == 3:
-        raise InputError("stage 3 cannot partition packed weights of one byte; use zero 2, or fsdp", where="quantization")
+    if run.quantization is not None and engine == "deepspeed" and zero == 3 and not run.quantization.startswith(("nf4", "fp4")):
+        raise InputError(f"what stage 3 makes of weights in {run.quantization} is not known; use nf4, or zero 2", where="quantization")
     if run.loss != "cross_entropy" and run.task == "train":
         _refuse_loss(run, model, engine=engine, zero=zero)
 

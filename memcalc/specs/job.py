@@ -130,5 +130,5 @@ class Job:
 
     @property
     def loads_whole(self) -> bool:
-        """Whether stage 3 begins with the whole model on every rank, because it was not built under ``zero.Init``."""
-        return self.engine == "deepspeed" and self.zero == 3 and not self.run.sharding.zero3_init_flag
+        """Whether stage 3 begins with the whole model on every rank, because it was not built under ``zero.Init``; quantised ones never are."""
+        return self.engine == "deepspeed" and self.zero == 3 and not (self.run.sharding.zero3_init_flag and self.run.quantization is None)

@@ -90,7 +90,7 @@ def test_dropout_keeps_a_mask_of_a_byte() -> None:
         ({"quantization": "nf4", "lora": None}, "quantization: weights in nf4 take no gradient"),
         ({"quantization": "mxfp4"}, "quantization: transformers brings mxfp4 weights back"),
         ({"quantization": "nf4", "sharding": {"tp": 2}}, "quantization: packed weights are not cut"),
-        ({"quantization": "nf4", "sharding": ENGINES["zero3"]}, "quantization: stage 3"),
+        ({"quantization": "int8", "sharding": ENGINES["zero3"]}, "quantization: what stage 3 makes of"),
         ({"quantization": "nf5"}, "quantization: unknown quantization 'nf5'"),
         ({"kbit_upcast": True}, "kbit_upcast: it says what becomes of the rest of a quantised base"),
     ],

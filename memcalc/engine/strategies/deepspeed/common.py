@@ -151,9 +151,9 @@ def flatten_weights(walk: Walk, rank: Rank) -> None:
                 walk.free(f"weights/{part.block.path}", shard.num_params * part.block.repeat * shard.width)
 
 
-def registered(part: Part) -> list[Shard]:
-    """Parameters of a block in the order in which its modules register them: a layer's own norms after the mixer and the network."""
-    return sorted(part.shards, key=lambda s: s.path.count("/") < 3)
+def registered(part: Part, shards: Sequence[Shard] | None = None) -> list[Shard]:
+    """Parameters of a block, or these, in the order in which its modules register them: a layer's own norms after the mixer and the network."""
+    return sorted(part.shards if shards is None else shards, key=lambda s: s.path.count("/") < 3)
 
 
 def members(parts: Sequence[Part]) -> Iterator[Member]:

@@ -22,6 +22,7 @@ class Param:
         numel: elements.
         trainable: whether it takes a gradient.
         persists: small enough to stay whole between its uses.
+        width: bytes of an element.
         status: partitioned, in flight, or whole.
         users: modules that use it now.
         bundle: what it was gathered in, while that is not let go of.
@@ -30,9 +31,10 @@ class Param:
         uses: its places in the order of modules.
     """
 
-    __slots__ = ("bundle", "copied", "fetched_for", "index", "numel", "persists", "status", "trainable", "users", "uses")
+    __slots__ = ("bundle", "copied", "fetched_for", "index", "numel", "persists", "status", "trainable", "users", "uses", "width")
 
-    def __init__(self, index: int, numel: int, *, trainable: bool, persists: bool) -> None:
+    def __init__(self, index: int, numel: int, *, trainable: bool, persists: bool, width: int = 2) -> None:
+        self.width = width
         self.index, self.numel, self.trainable, self.persists = index, numel, trainable, persists
         self.status = "partitioned"
         self.users: set[str] = set()

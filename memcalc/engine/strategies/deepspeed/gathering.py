@@ -11,6 +11,7 @@ from memcalc.engine.plan import Part, Plan
 from memcalc.engine.strategies.deepspeed.common import Rank, registered
 from memcalc.engine.strategies.deepspeed.coordinator import Coordinator, Limits, Param
 from memcalc.engine.strategies.deepspeed.modules import NAMELESS, Call, Moment, leaves_of, parameters_of, timeline, views
+from memcalc.engine.strategies.deepspeed.packed import scale_bytes, with_packed
 from memcalc.engine.walk import Reason, Walk
 from memcalc.formulas import zero
 from memcalc.specs.job import Job
@@ -29,6 +30,7 @@ class Gathering(Rank):
     that what is gathered ahead may be there twice.
 
     Attributes:
+        stored: of each part, its parameters, packed ones among them.
         lines: of each part, what happens in it.
         params: every parameter of every repetition, in the order in which modules register them.
         users: of each part, repetition and module: the parameters that it uses.
@@ -36,7 +38,7 @@ class Gathering(Rank):
         outer: calls of the model, its body, and what PEFT wraps around them.
         leaves: modules that are taken as one with all below them.
         viewable: of each part, the parameters of which operators save views.
-        views: elements of released parameters that live on, since views of them were saved.
+        views: bytes of released parameters that live on, since views of them were saved.
     """
 
     marks = "modules"
@@ -54,6 +56,7 @@ class Gathering(Rank):
         self.gathers: Any = (self.ranks > 1) * 1
         self.outer: tuple[Sequence[Param], ...] = ((),) * (3 if job.run.lora is not None else 2)
         self.leaves = frozenset(path for part in plan.parts for path in leaves_of(part, job.model.model_type, self.zero.leaf_module))
+        self.stored = {id(part): with_packed(part, storage=job.run.bnb_4bit_quant_storage) for part in plan.parts}
         self.lines = {id(part): timeline(part, self.leaves) for part in plan.parts}
         self.params: list[Param] = []
         self.users: dict[tuple[int, int, str], list[Param]] = {}
@@ -72,13 +75,14 @@ class Gathering(Rank):
     def _make_params(self) -> None:
         kept = 0
         for part in self.plan.parts:
-            owners = parameters_of(part, self.lines[id(part)])
+            stored = self.stored[id(part)]
+            owners = parameters_of(stored, self.lines[id(part)])
             for i in range(part.block.repeat):
                 made: dict[str, Param] = {}
-                for shard in registered(part):
+                for shard in registered(part, stored):
                     small = shard.num_params <= self.zero.param_persistence_threshold and kept + shard.num_params <= self.zero.model_persistence_threshold
                     kept += shard.num_params if small else 0
-                    made[shard.path] = Param(len(self.params), shard.num_params, trainable=shard.wants_gradient, persists=small)
+                    made[shard.path] = Param(len(self.params), shard.num_params, trainable=shard.wants_gradient, persists=small, width=shard.width)
                     self.params.append(made[shard.path])
                 for module, paths in owners.items():
                     self.users[id(part), i, module] = [made[path] for path in paths]
@@ -121,11 +125,17 @@ class Gathering(Rank):
     def shards(self, walk: Walk) -> None:
         """Shards of the weights, where they are on the card, and the buffers."""
         for part in self.plan.parts if self.zero.offload_param.device == "none" else ():
-            numel = sum(zero.shard_numel(s.num_params, ranks=self.ranks) for s in part.shards) * part.block.repeat
-            if part.shards:
-                inputs = {"numel": numel, "ranks": self.ranks, "width": self.width}
+            stored = self.stored[id(part)]
+            cut = sum(zero.shard_numel(s.num_params, ranks=self.ranks) * s.width for s in stored) * part.block.repeat
+            if stored:
+                inputs = {"num_params": sum(s.num_params for s in stored) * part.block.repeat, "ranks": self.ranks}
                 why = Reason("sum of ceil(num_params / ranks) * width", inputs, "zero/partition_parameters.py, _partition_param")
-                walk.alloc(f"weights/{part.block.path}", numel * self.width, why)
+                walk.alloc(f"weights/{part.block.path}", cut, why)
+        for part in self.plan.parts:
+            scales = scale_bytes(part, self.stored[id(part)]) * part.block.repeat
+            if scales:
+                why = Reason("scales and tables of each weight", {}, "bitsandbytes/functional.py, QuantState, which no engine cuts")
+                walk.alloc(f"weights/{part.block.path} (scales)", scales, why)
         walk.alloc("buffers", self.job.model.buffer_bytes, Reason("rotary frequencies and other buffers of the modules"))
 
     def keep_small(self, walk: Walk) -> None:
@@ -136,7 +146,7 @@ class Gathering(Rank):
     @property
     def small_bytes(self) -> Any:
         """Of small parameters, whole."""
-        return self.gathers * sum(self.padded(p) for p in self.params if p.persists) * self.width
+        return self.gathers * sum(self.padded(p) * p.width for p in self.params if p.persists)
 
     def padded(self, p: Param) -> Any:
         """Elements of what a parameter is gathered into; from the shards of a node's ranks where those are there."""
@@ -146,29 +156,29 @@ class Gathering(Rank):
     def gather(self, params: Sequence[Param]) -> None:
         """A buffer for parameters that are gathered; from the host, their shards first."""
         if self.zero.offload_param.device != "none":
-            shards = sum(zero.shard_numel(p.numel, ranks=self.ranks) for p in params) * self.width
+            shards = sum(zero.shard_numel(p.numel, ranks=self.ranks) * p.width for p in params)
             self.walk.touch("buffers/shards from the host", shards, Reason("sum of ceil(num_params / ranks) * width", {"width": self.width}))
         path = GATHERED if len(params) == 1 else BUFFER
         why = Reason("sum of padded num_params * width", {"width": self.width}, "zero/partition_parameters.py, all_gather_coalesced")
-        self.walk.alloc(path, self.gathers * sum(self.padded(p) for p in params) * self.width, why)
+        self.walk.alloc(path, self.gathers * sum(self.padded(p) * p.width for p in params), why)
 
     def copy_out(self, params: Sequence[Param]) -> None:
         """Parameters that were gathered together are copied out of their buffer."""
         why = Reason("sum of num_params * width", {"width": self.width}, "zero/partition_parameters.py, AllGatherCoalescedHandle.wait")
-        self.walk.alloc(GATHERED, self.gathers * sum(p.numel for p in params) * self.width, why)
+        self.walk.alloc(GATHERED, self.gathers * sum(p.numel * p.width for p in params), why)
 
     def drop_buffer(self, params: Sequence[Param]) -> None:
         """Their buffer goes."""
-        self.walk.free(BUFFER, self.gathers * sum(self.padded(p) for p in params) * self.width)
+        self.walk.free(BUFFER, self.gathers * sum(self.padded(p) * p.width for p in params))
 
     def release(self, param: Param) -> None:
         """A whole parameter goes; with ZeRO++ a shard among the ranks of a node is kept of it, the first time."""
-        numel = self.gathers * (param.numel if param.copied else self.padded(param))
+        num_bytes = self.gathers * (param.numel if param.copied else self.padded(param)) * param.width
         self.keep_secondary(self.walk, param)
         if param in self.viewed:
-            self.views[param] = numel
+            self.views[param] = num_bytes
         else:
-            self.walk.free(GATHERED, numel * self.width)
+            self.walk.free(GATHERED, num_bytes)
 
     def keep_secondary(self, walk: Walk, param: Param) -> None:
         """A shard among the ranks of a node, until the step ends."""
@@ -181,7 +191,7 @@ class Gathering(Rank):
     def secondary_bytes(self, param: Param) -> Any:
         """Of that shard."""
         size = self.zero.zero_hpz_partition_size
-        return zero.gathered_numel(param.numel, ranks=self.ranks) // size * self.width if size > 1 else 0
+        return zero.gathered_numel(param.numel, ranks=self.ranks) // size * param.width if size > 1 else 0
 
     def cut_small(self, walk: Walk) -> None:
         """Small parameters are cut at the begin of the step."""
@@ -273,7 +283,7 @@ class Gathering(Rank):
     def drop_view(self, p: Param) -> None:
         """What operators had saved of a parameter goes."""
         if p in self.views:
-            self.walk.free(GATHERED, self.views.pop(p) * self.width)
+            self.walk.free(GATHERED, self.views.pop(p))
 
     def leaf_ran_back(self, walk: Walk) -> None:
         """A module that is taken as one has run back, whole."""

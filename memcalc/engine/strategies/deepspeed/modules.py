@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from memcalc.components import MLP, GatedMLP, Linear
 from memcalc.components.lora import LoraLinear
 from memcalc.components.moe import Experts
-from memcalc.engine.plan import Part
+from memcalc.components.quantized import QuantizedLinear
+from memcalc.engine.plan import Part, Shard
 from memcalc.specs.deepspeed import LeafModule
 from memcalc.specs.model import Component
 from memcalc.tape.span import Span
@@ -87,10 +88,12 @@ def views(part: Part, *, linear: bool) -> Iterator[str]:
     """Paths of the parameters of which operators save views, which live on when the parameters are released.
 
     Grouped products save transposed weights, those of one expert a slice; torch's own linear function saves a transposed weight, which
-    DeepSpeed's avoids (`linear`).
+    DeepSpeed's avoids (`linear`), and bitsandbytes' 4-bit product one of packed values (autograd/_functions.py, MatMul4Bit, ``ctx.tensors``).
     """
     for path, child in _all(part.block.module, f"{part.block.path}/"):
-        if isinstance(child, Experts) and not child.transposed:
+        if isinstance(child, QuantizedLinear):
+            yield f"{path}/weight"
+        elif isinstance(child, Experts) and not child.transposed:
             yield from (f"{path}/{w.name}" for w in child.own_weights() if "bias" not in w.name)
         elif linear and isinstance(child, Linear):
             yield f"{path}/weight"
@@ -130,11 +133,11 @@ def _stopped(steps: Sequence[tuple[Span, Record | None]]) -> Sequence[tuple[Span
     return [(span, None if i > last and kinds[i] == "leave" else mark) for i, (span, mark) in enumerate(steps)]
 
 
-def parameters_of(part: Part, line: Timeline) -> dict[str, list[str]]:
+def parameters_of(shards: Iterable[Shard], line: Timeline) -> dict[str, list[str]]:
     """Paths of the parameters that each module of a block uses itself: those whose path begins with its own and with no longer one."""
     entered = sorted({call.module for _, _, calls in line.forward for call in calls if call.module}, key=len, reverse=True)
     found: dict[str, list[str]] = {module: [] for module in entered}
-    for shard in part.shards:
+    for shard in shards:
         owner = next((module for module in entered if shard.path.startswith(f"{module}/")), None)
         if owner is not None:
             found[owner].append(shard.path)

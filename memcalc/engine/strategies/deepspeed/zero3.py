@@ -105,7 +105,7 @@ class Stage3(Gathering):
 
     def initialize(self, walk: Walk) -> None:
         """Without ``zero.Init`` the whole model first; then each sub-group's weights are cast and cloned; at last each parameter is gathered once."""
-        if not self.job.run.sharding.zero3_init_flag:
+        if self.job.loads_whole:
             whole = Walk()
             super(Gathering, self).initialize(whole)
             walk.touch("weights/whole model", whole.total, Reason("num_params * width", {}, "zero/partition_parameters.py, _convert_to_zero_parameters"))
@@ -119,7 +119,7 @@ class Stage3(Gathering):
         largest = each(self.ranks, lambda ranks: max(self._groups(ranks), default=0)) if groups else 0
         walk.touch("gradients/zeros", largest * self.master_width, Reason("largest sub-group * width", {}, "zero/stage3.py, initialize_optimizer_states"))
         self.buckets(walk)
-        walk.touch("weights/gathered", self.gathers * max(self.padded(p) for p in self.params) * self.width)
+        walk.touch("weights/gathered", self.gathers * max(self.padded(p) * p.width for p in self.params))
 
     def accumulated(self, walk: Walk) -> None:
         """Nothing: gradients are added to their shards."""
@@ -232,12 +232,12 @@ class Stage3(Gathering):
         largest: Any = 0
         for part in self.plan.parts:
             modules: dict[str, list[Any]] = {}
-            for s in part.shards:
-                modules.setdefault(s.path.rpartition("/")[0], []).append(zero.gathered_numel(s.num_params, ranks=self.ranks))
+            for s in self.stored[id(part)]:
+                modules.setdefault(s.path.rpartition("/")[0], []).append(zero.gathered_numel(s.num_params, ranks=self.ranks) * s.width)
             for numels in modules.values():
                 largest = maximum(largest, sum(numels))
         walk.free(PERSISTENT, self.small_bytes)
-        walk.touch("checkpoint/gathered module", self.gathers * largest * self.width, Reason("largest module * width", {"largest": largest}, "engine.py"))
+        walk.touch("checkpoint/gathered module", self.gathers * largest, Reason("largest module", {"largest": largest}, "engine.py"))
         walk.alloc(PERSISTENT, self.small_bytes)
 
     def notes(self) -> tuple[str, ...]:

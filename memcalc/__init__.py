@@ -15,6 +15,7 @@ import typing as _typing
 
 if _typing.TYPE_CHECKING:
     import os as _os
+    from collections.abc import Iterable as _Iterable
     from collections.abc import Mapping as _Mapping
     from collections.abc import Sequence as _Sequence
 
@@ -24,8 +25,10 @@ if _typing.TYPE_CHECKING:
     from memcalc.specs.run import HardwareSpec, LoraSpec, OffloadSpec, Run, ShardingSpec
     from memcalc.whatif.advise import Advice
     from memcalc.whatif.compare import Comparison
+    from memcalc.whatif.diagnose import Diagnosis
     from memcalc.whatif.limits import Limits
     from memcalc.whatif.plan import Plans
+    from memcalc.whatif.stress import Stressed
     from memcalc.whatif.swept import Swept
 
 __version__ = "0.1.0"
@@ -33,8 +36,10 @@ __version__ = "0.1.0"
 _PLACES = {
     "Advice": "whatif.advise",
     "Comparison": "whatif.compare",
+    "Diagnosis": "whatif.diagnose",
     "Limits": "whatif.limits",
     "Plans": "whatif.plan",
+    "Stressed": "whatif.stress",
     "Swept": "whatif.swept",
     **dict.fromkeys(("Estimate", "Instant", "ModelFacts", "RankEstimate", "Term", "Verdict"), "engine.result"),
     **dict.fromkeys(("InputError", "MemcalcError", "MissingExtraError", "ModelError", "ShardingError", "UnknownNameError"), "errors"),
@@ -148,6 +153,53 @@ def plan(
     return answer(read_run(run, **keys), global_batch=global_batch, margin=margin)
 
 
+def stress(
+    run: Run | _Mapping[str, _typing.Any] | str | _os.PathLike[str] | None = None, /, *, only: _Sequence[str] = (), margin: float = 0.0, **keys: _typing.Any
+) -> Stressed:
+    """What a training run that fits may still die of: incidents, each with the instant, the bytes that it brings, and whether the run survives.
+
+    Args:
+        run, keys: as for `estimate`; a card is named.
+        only: names of incidents, or of groups of them; all by default.
+        margin: the share of the card that stays free.
+
+    Raises:
+        InputError: no card, a run that does not train, an unknown incident.
+    """
+    from memcalc.specs.read import read_run
+    from memcalc.whatif.stress import stress as answer
+
+    return answer(read_run(run, **keys), only=only, margin=margin)
+
+
+def diagnose(
+    log: _Iterable[str] | str | _os.PathLike[str],
+    run: Run | _Mapping[str, _typing.Any] | str | _os.PathLike[str] | None = None,
+    /,
+    **keys: _typing.Any,
+) -> Diagnosis:
+    """What the out-of-memory messages of a log mean, and which of the run's tensors could not be had.
+
+    Args:
+        log: the path of a log, or its lines.
+        run, keys: the run that wrote it, as for `estimate`; without it the messages alone are read.
+
+    Raises:
+        InputError: a run that cannot be.
+        OSError: the log cannot be read.
+    """
+    import os
+
+    from memcalc.specs.read import read_run
+    from memcalc.whatif.diagnose import diagnose as answer
+
+    job = None if run is None and not keys else read_run(run, **keys)
+    if not isinstance(log, (str, os.PathLike)):
+        return answer(log, job)
+    with open(log, encoding="utf-8", errors="replace") as lines:  # noqa: PTH123 (pathlib takes as long to import as memcalc)
+        return answer(lines, job)
+
+
 def __getattr__(name: str) -> _typing.Any:
     place = _PLACES.get(name)
     if place is None:
@@ -164,6 +216,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "Advice",
     "Comparison",
+    "Diagnosis",
     "Estimate",
     "HardwareSpec",
     "InputError",
@@ -181,14 +234,17 @@ __all__ = [
     "Run",
     "ShardingError",
     "ShardingSpec",
+    "Stressed",
     "Swept",
     "Term",
     "UnknownNameError",
     "Verdict",
     "advise",
     "compare",
+    "diagnose",
     "estimate",
     "limits",
     "plan",
+    "stress",
     "sweep",
 ]

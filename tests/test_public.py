@@ -61,3 +61,12 @@ def test_questions_of_whatif_are_offered() -> None:
     assert memcalc.plan("gpt2", gpus=2, gpu="rtx4090-24g", seq_len=512, global_batch=8).fitting
     with pytest.raises(memcalc.InputError, match="no card"):
         memcalc.limits("gpt2")
+
+
+def test_stress_and_diagnosis_are_offered(tmp_path: Path) -> None:
+    assert memcalc.stress("qwen2.5-0.5b", gpu="24GiB", seq_len=64, only=["loss-spike"]).survives
+    line = "RuntimeError: CUDA out of memory. Tried to allocate 260.00 MiB (GPU 0; 8.00 GiB total capacity; 7.5 GiB already allocated; 9.0 MiB free)\n"
+    log = tmp_path / "train.log"
+    log.write_text(line, encoding="utf-8")
+    for found in (memcalc.diagnose([line]), memcalc.diagnose(log), memcalc.diagnose(str(log), "qwen2.5-0.5b", seq_len=64)):
+        assert found.findings[0].crash.message.gpu == 0

@@ -108,6 +108,7 @@ def refuse_finetuning(run: Run, model: ModelSpec, *, engine: str, zero: int) -> 
         raise InputError(f"padded batches are known for transformers' modules; code {run.code} packs samples instead", where="attention_mask")
     if run.packing:
         _refuse_packing(run, model)
+    _refuse_fp8(run)
     if run.quantization is not None and run.lora is not None and run.lora.target_parameters:
         raise InputError("packed experts have no parameters to wrap; target_modules are what is adapted there", where="lora.target_parameters")
     if run.quantization is not None and engine == "deepspeed" and zero == 3 and not run.quantization.startswith(("nf4", "fp4")):
@@ -133,9 +134,25 @@ def assumed_of(run: Run) -> list[str]:
     found = []
     if run.offload.activations is not None:
         found.append("offload.activations: of 1 KiB or more, as often as saved, but no weights (TRL's hooks leave on the card what is saved a second time)")
+    if run.fp8 is not None:
+        found.append("fp8: all linear layers but the output head" + ("; the scaling recipe is delayed" if run.fp8 == "te" else ""))
     if run.prompt is not None:
         found.append(f"prompt: {run.prompt.num_virtual_tokens} virtual tokens come on top of seq_len")
     return found
+
+
+def _refuse_fp8(run: Run) -> None:
+    """Products in fp8 where the layers are not converted, or memcalc does not know how they are."""
+    if run.fp8_params and (run.fp8 != "te" or run.code != "megatron"):
+        raise InputError("weights held in fp8 are known for code megatron with fp8: te", where="fp8_params")
+    if run.fp8 is None:
+        return
+    if run.task != "train" or run.quantization is not None:
+        raise InputError("products in fp8 are known for training, without a quantised base", where="fp8")
+    if run.code == "megatron" and run.fp8 != "te":
+        raise InputError("Megatron's products in fp8 are Transformer Engine's: fp8: te", where="fp8")
+    if run.code == "transformers" and (run.lora is not None or run.sharding.tp > 1):
+        raise InputError("products in fp8 with adapters or tp are known for code megatron", where="fp8")
 
 
 def _refuse_packing(run: Run, model: ModelSpec) -> None:

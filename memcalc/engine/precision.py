@@ -19,6 +19,7 @@ class Precision(NamedTuple):
         adapters: the dtype of adapters.
         masters: whether it is for engines that hold fp32 masters, for the others, or (None) for all.
         base: the dtype of a frozen base under adapters, where that is another.
+        fp8: whose products in fp8 there are.
     """
 
     dtype: str
@@ -26,6 +27,7 @@ class Precision(NamedTuple):
     adapters: str = "float32"
     masters: bool | None = None
     base: str | None = None
+    fp8: str | None = None
 
 
 PRECISIONS: dict[str, Precision] = {
@@ -35,12 +37,16 @@ PRECISIONS: dict[str, Precision] = {
     "amp_fp16": Precision("float32", "float16", masters=False),
     "bf16": Precision("bfloat16", masters=True),
     "fp16": Precision("float16", masters=True),
+    "fp8": Precision("bfloat16", masters=True, fp8="te"),
+    "fp8_amp": Precision("float32", "bfloat16", masters=False, fp8="te"),
+    "fp8_torchao": Precision("float32", "bfloat16", masters=False, fp8="torchao"),
     "trl": Precision("float32", "bfloat16", masters=False),
     "llamafactory": Precision("float32", "bfloat16", masters=False, base="bfloat16"),
 }
 """fp32: weights and compute (also under TF32, which stores nothing else). pure_bf16: no fp32 anywhere but in kernels. amp: fp32 weights under
 torch.autocast, or FSDP's policy over fp32 shards, as accelerate casts what is trained (accelerator.py, prepare_model). bf16, fp16: 16-bit weights with fp32
-masters. trl: its models are loaded in fp32 (trl/trainer/model_config.py, dtype). llamafactory: the base as it is, what is trained in fp32
+masters. fp8, fp8_amp: either with Transformer Engine's products in fp8 (Megatron's --fp8-format, accelerate's fp8). fp8_torchao: amp with torchao's
+(torchtitan's float8). trl: its models are loaded in fp32 (trl/trainer/model_config.py, dtype). llamafactory: the base as it is, what is trained in fp32
 (llamafactory/model/adapter.py, cast_trainable_params_to_fp32)."""
 
 
@@ -58,7 +64,7 @@ def with_precision(run: Run) -> Run:
     found = PRECISIONS[run.precision]
     _check(run, found)
     dtype = found.base if found.base is not None and (run.lora is not None or run.prompt is not None) else found.dtype
-    wanted: dict[str, Any] = {"dtype": dtype, "autocast": found.autocast}
+    wanted: dict[str, Any] = {"dtype": dtype, "autocast": found.autocast} | ({} if found.fp8 is None else {"fp8": found.fp8})
     for key, value in wanted.items():
         if key in run.model_fields_set and getattr(run, key) != value:
             raise InputError(f"precision {run.precision} makes it {value}, and it is {getattr(run, key)}; leave one of them out", where=key)

@@ -54,6 +54,7 @@ def settings_of(job: Job) -> Settings:
         liger=run.liger,
         padded=run.attention_mask or run.packing,
         packed=run.packing,
+        fp8=run.fp8 or "",
         keeping=keeping_of(run, job.seq_len),
         virtual=virtual,
         leaf_inputs=virtual > 0 and run.recompute == "full",

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from memcalc.specs.roles import RLSpec, RolloutSpec, Task
 from memcalc.specs.serving import GenerationSpec, LoadingSpec, ServingSpec
-from memcalc.specs.spec import MAX_COUNT, PATH, Cards, Count, Dtype, Share, Spec
+from memcalc.specs.spec import MAX_COUNT, PATH, Cards, Count, Dtype, Spec
 
 Device = Literal["cpu", "nvme"]
 Engine = Literal["ddp", "deepspeed", "fsdp1", "fsdp2", "megatron"]
@@ -93,7 +93,9 @@ class LengthsSpec(Spec):
     """How long sequences are, where they vary and a micro-batch is padded to its own longest; those longer than seq_len are left out."""
 
     min: Count = Field(1, description="tokens of the shortest")
-    mean: Annotated[float, Field(gt=0)] | None = Field(None, description="of all sequences, with std: a log-normal spread; by default an even one up to seq_len")
+    mean: Annotated[float, Field(gt=0)] | None = Field(
+        None, description="of all sequences, with std: a log-normal spread; by default an even one up to seq_len"
+    )
     std: Annotated[float, Field(gt=0)] | None = Field(None, description="standard deviation of all sequences")
 
 
@@ -174,7 +176,14 @@ class Run(Spec):
     grad_accum: Count = Field(1, description="micro-batches per optimizer step")
     dtype: Dtype = Field("bfloat16", description="what the trained weights are held in")
     autocast: Dtype | None = Field(None, description="compute dtype where it differs from dtype")
-    precision: str | None = Field(None, description="a name for dtype, autocast and lora.dtype: fp32, pure_bf16, amp, amp_fp16, bf16, fp16, trl, llamafactory")
+    precision: str | None = Field(
+        None,
+        description="a name for dtype, autocast, fp8 and lora.dtype: fp32, pure_bf16, amp, amp_fp16, bf16, fp16, fp8, fp8_amp, fp8_torchao, trl, llamafactory",
+    )
+    fp8: Literal["te", "torchao"] | None = Field(
+        None, description="products of layers in fp8: Transformer Engine's, which save inputs so, or torchao's, which cast both operands each time"
+    )
+    fp8_params: bool = Field(False, description="te, megatron: weights of layers are held in fp8 (fp8_param_gather), not in bf16 beside their copies")
     optimizer: str = Field("adamw_torch", description="by its transformers name")
     optimizer_foreach: bool | None = Field(None, description="multi-tensor step, where the optimizer's default is not wanted")
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="of sgd and rmsprop")

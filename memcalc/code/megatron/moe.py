@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from memcalc.code.checkpoint import checkpoint
 from memcalc.code.context import Context, runs
+from memcalc.code.fp8 import LOW_GRADIENT, kept_input, pair
 from memcalc.code.megatron import dispatch, parallel
 from memcalc.code.megatron.checkpoint import WithoutOutput
 from memcalc.code.megatron.mlp import FUSED_GATES
@@ -120,12 +121,17 @@ def weighted_gate(both: Tensor, scores: Tensor, half: Axis, activation: str) -> 
 
 def grouped(ctx: Context, x: Tensor, params: list[Tensor], out: Axis, name: str) -> Tensor:
     """A product for each expert over its rows (TEGroupedLinear). Saves the rows where a weight takes a gradient."""
-    tape, fused, shape, dtype = ctx.tape, options(ctx).fused_wgrad, x.shape, x.dtype
+    tape, fused, shape, dtype, fp8 = ctx.tape, options(ctx).fused_wgrad, x.shape, x.dtype, options(ctx).fp8
+    read, kept_x = kept_input(x, params, fp8=fp8)
     y = tape.new((*x.shape[:-1], out), x.dtype, name)
 
     def backward(wants: tuple[bool, ...], g: Tensor, *kept: Tensor) -> tuple[Tensor | None, ...]:
+        low = pair(g, f"gradient of {name}", LOW_GRADIENT) if fp8 else []
         of_x = tape.new(shape, dtype, f"gradient of input of {name}") if wants[0] else None
-        return (of_x, *parallel.gradients(params, wants[1:], fused=fused))
+        grads = parallel.gradients(params, wants[1:], fused=fused)
+        del low
+        return (of_x, *grads)
 
-    tape.record(y, (x, *params), parallel.saved(x, params), backward)
+    del read
+    tape.record(y, (x, *params), parallel.saved(kept_x, params), backward)
     return y

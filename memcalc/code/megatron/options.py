@@ -24,6 +24,7 @@ class Options:
         cp_comm_type: how context-parallel ranks share keys and values.
         dispatcher: how tokens get to their experts.
         router_dtype: of the router's logits, where it is not that of the model.
+        fp8: products inside layers are in fp8.
     """
 
     fused_wgrad: bool = True
@@ -35,6 +36,7 @@ class Options:
     cp_comm_type: Literal["p2p", "all_gather", "a2a"] = "p2p"
     dispatcher: Literal["alltoall", "allgather"] = "alltoall"
     router_dtype: str | None = None
+    fp8: bool = False
 
 
 DEFAULT = Options()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from memcalc.code.context import Context
+from memcalc.code.fp8 import LOW_GRADIENT, kept_input, pair
 from memcalc.code.megatron.options import options
 from memcalc.components import Linear
 from memcalc.errors import InputError
@@ -55,22 +56,24 @@ def column(ctx: Context, x: Tensor, params: Sequence[Tensor], out: Axis, name: s
         out: the new last axis, as this rank has it.
         name: of the result.
     """
-    tape, gathers = ctx.tape, is_split(ctx)
-    total = tape.new(whole(ctx, x), x.dtype, f"gathered input of {name}") if gathers else x
+    tape, gathers, fp8 = ctx.tape, is_split(ctx), options(ctx).fp8
+    read, kept_x = kept_input(x, params, fp8=fp8)
+    total = tape.new(whole(ctx, x), read.dtype, f"gathered input of {name}") if gathers else read
     y = tape.new((ctx.seq if gathers else x.shape[0], *x.shape[1:-1], out), x.dtype, name)
-    part, full, dtype = x.shape, total.shape, x.dtype
-    del total
+    part, full, dtype, low = x.shape, total.shape, x.dtype, read.dtype
+    del total, read
     fused = options(ctx).fused_wgrad
 
     def backward(wants: tuple[bool, ...], g: Tensor, *kept: Tensor) -> tuple[Tensor | None, ...]:
-        again = tape.new(full, dtype, f"gathered input of {name}") if gathers and any(wants[1:]) else None
+        again = [tape.new(full, low, f"gathered input of {name}")] if gathers and any(wants[1:]) else []
+        again += pair(g, f"gradient of {name}", LOW_GRADIENT) if fp8 else []
         of_total = tape.new(full, dtype, f"gradient of gathered input of {name}") if wants[0] else None
         of_x = tape.new(part, dtype, f"gradient of input of {name}") if gathers and wants[0] else of_total
         grads = gradients(params, wants[1:], fused=fused)
         del again
         return (of_x, *grads)
 
-    tape.record(y, (x, *params), saved(x, params), backward)
+    tape.record(y, (x, *params), saved(kept_x, params), backward)
     return y
 
 
@@ -84,7 +87,8 @@ def row(ctx: Context, x: Tensor, params: Sequence[Tensor], out: Axis, name: str)
         out: the new last axis.
         name: of the result.
     """
-    tape, scatters = ctx.tape, is_split(ctx)
+    tape, scatters, fp8 = ctx.tape, is_split(ctx), options(ctx).fp8
+    read, kept_x = kept_input(x, params, fp8=fp8)
     y = tape.new((*x.shape[:-1], out), x.dtype, f"partial {name}" if scatters else name)
     full = y.shape
     if scatters:
@@ -93,26 +97,33 @@ def row(ctx: Context, x: Tensor, params: Sequence[Tensor], out: Axis, name: str)
 
     def backward(wants: tuple[bool, ...], g: Tensor, *kept: Tensor) -> tuple[Tensor | None, ...]:
         total = tape.new(full, dtype, f"gathered gradient of {name}") if scatters else g
+        low = pair(total, f"gradient of {name}", LOW_GRADIENT) if fp8 else []
         of_x = tape.new(shape, dtype, f"gradient of input of {name}") if wants[0] else None
         grads = gradients(params, wants[1:], fused=fused)
-        del total
+        del total, low
         return (of_x, *grads)
 
-    tape.record(y, (x, *params), saved(x, params), backward)
+    del read
+    tape.record(y, (x, *params), saved(kept_x, params), backward)
     return y
 
 
 def plain(ctx: Context, x: Tensor, params: Sequence[Tensor], out: Axis, name: str) -> Tensor:
     """A product that every tensor-parallel rank computes whole, on its own part of the sequence. Saves x likewise."""
-    tape = ctx.tape
+    tape, fp8 = ctx.tape, options(ctx).fp8
+    read, kept_x = kept_input(x, params, fp8=fp8)
     y = tape.new((*x.shape[:-1], out), x.dtype, name)
     fused, dtype, shape = options(ctx).fused_wgrad, x.dtype, x.shape
+    del read
 
     def backward(wants: tuple[bool, ...], g: Tensor, *kept: Tensor) -> tuple[Tensor | None, ...]:
+        low = pair(g, f"gradient of {name}", LOW_GRADIENT) if fp8 else []
         of_x = tape.new(shape, dtype, f"gradient of input of {name}") if wants[0] else None
-        return (of_x, *gradients(params, wants[1:], fused=fused))
+        grads = gradients(params, wants[1:], fused=fused)
+        del low
+        return (of_x, *grads)
 
-    tape.record(y, (x, *params), saved(x, params), backward)
+    tape.record(y, (x, *params), saved(kept_x, params), backward)
     return y
 
 

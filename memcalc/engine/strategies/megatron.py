@@ -17,6 +17,7 @@ from memcalc.components.mla import LatentAttention
 from memcalc.engine.plan import Plan, Shard
 from memcalc.engine.result import Term
 from memcalc.engine.settings import components
+from memcalc.engine.strategies._fp8 import fp8_copies
 from memcalc.engine.strategies.base import Strategy
 from memcalc.engine.walk import Reason, Walk
 from memcalc.errors import InputError, UnknownNameError
@@ -82,6 +83,8 @@ class Engine(Strategy):
         super().resident(walk)
         settings = self.plan.settings
         self._angles(walk)
+        if self.job.run.fp8 is not None:
+            fp8_copies(walk, self.job, self.plan)
         if not settings.training:
             return
         self._dummies(walk)
@@ -227,4 +230,5 @@ def options_of(run: Run) -> Options:
         cp_comm_type=s.cp_comm_type,
         dispatcher=s.moe_token_dispatcher_type,
         router_dtype={"fp32": "float32", "fp64": "float64"}.get(s.moe_router_dtype or ""),
+        fp8=run.fp8 is not None,
     )

@@ -120,6 +120,8 @@ def _plain(*names: str) -> dict[str, Rule]:
     return {name: f"sharding.{name}" for name in names}
 
 
+_FP8 = {"hybrid": "te", "e4m3": "te", "true": "te", "false": None, "none": None, "null": None, "": None}
+
 _SHORT = {
     "fp32": "fp32",
     "bf16": "bf16",
@@ -186,9 +188,9 @@ KEYS: dict[str, Rule] = {
     "optimizer_offload_fraction": "sharding.optimizer_offload_fraction",
     "cpu_offloading": switch("offload.activations", "cpu", None),
     "~bridge": switch("~bridge"),
-    "fp8": unless("false", why="fp8 kernels keep 8-bit copies and scales; bf16 is counted"),
-    "fp8_format": unless(why="fp8 kernels keep 8-bit copies and scales; bf16 is counted"),
-    "fp8_param_gather": when("", None, then="8-bit weights; bf16 is counted"),
+    "fp8": word("fp8", _FP8),
+    "fp8_format": word("fp8", _FP8),
+    "fp8_param_gather": switch("fp8_params", off=None),
     "transformer_engine": unless("true", "false"),
     "use_megatron_fsdp": when("", None, then="Megatron's own FSDP"),
     "use_torch_fsdp2": when("", None, then="its FSDP2"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -99,3 +100,47 @@ def test_a_format_refuses_what_it_cannot_say() -> None:
     with pytest.raises(InputError, match="unknown format 'toml'"):
         export(run, "toml")
     assert {"deepspeed", "accelerate", "trainer", "torchtitan", "megatron", "vllm"} <= set(exporters())
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore")
+def test_deepspeed_itself_loads_what_is_exported() -> None:
+    config = pytest.importorskip("deepspeed.runtime.config")
+    for keys in (DEEPSPEED, OFFLOADED, CONFIGURED):
+        run = read_run(LLAMA | keys)
+        loaded = config.DeepSpeedConfig(json.loads(export(run, "deepspeed")))
+        given = run.sharding.deepspeed
+        stage = given["zero_optimization"]["stage"] if isinstance(given, dict) else run.sharding.zero
+        assert (loaded.zero_config.stage, loaded.bfloat16_config.enabled) == (stage, True)
+        assert (loaded.train_micro_batch_size_per_gpu, loaded.gradient_accumulation_steps) == (run.micro_batch, run.grad_accum)
+        offload = loaded.zero_config.offload_optimizer
+        assert (None if offload is None else str(getattr(offload.device, "value", offload.device))) == run.offload.optimizer
+
+
+@pytest.mark.torch
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("keys", [FSDP2, FSDP1, DEEPSPEED | {"micro_batch": 1}], ids=["fsdp2", "fsdp1", "deepspeed"])
+def test_accelerate_itself_launches_with_what_is_exported(keys: dict[str, Any], tmp_path: Path) -> None:
+    """The environment that `accelerate launch --config_file` hands to its processes says what the run says."""
+    launch = pytest.importorskip("accelerate.commands.launch")
+    from accelerate.utils import launch as environments
+
+    run = read_run(LLAMA | keys)
+    path = tmp_path / "accelerate.yaml"
+    path.write_text(export(run, "accelerate"), encoding="utf-8")
+    arguments, _, _ = launch._validate_launch_command(launch.launch_command_parser().parse_args(["--config_file", str(path), "train.py"]))
+    assert arguments.num_processes == run.sharding.dp
+    sharding = run.sharding
+    if sharding.engine == "deepspeed":
+        arguments.deepspeed_fields_from_accelerate_config = ""  # as launch_command does
+        _, found = environments.prepare_deepspeed_cmd_env(arguments)
+        assert (found["ACCELERATE_DEEPSPEED_ZERO_STAGE"], found["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"]) == (str(sharding.zero), str(run.grad_accum))
+        return
+    found = environments.prepare_multi_gpu_env(arguments)
+    assert (found["ACCELERATE_USE_FSDP"], found["ACCELERATE_MIXED_PRECISION"], found["FSDP_VERSION"]) == ("true", "bf16", (sharding.engine or "")[-1])
+    assert found["FSDP_AUTO_WRAP_POLICY"] == sharding.fsdp_auto_wrap_policy
+    if sharding.engine == "fsdp2":
+        assert found["FSDP_RESHARD_AFTER_FORWARD"] == "false"
+        assert found["FSDP_ACTIVATION_CHECKPOINTING"] == "true"
+    else:
+        assert (found["FSDP_SHARDING_STRATEGY"], found["FSDP_BACKWARD_PREFETCH"]) == (sharding.fsdp_sharding_strategy, sharding.fsdp_backward_prefetch)

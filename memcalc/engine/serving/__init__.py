@@ -65,7 +65,8 @@ def pool(job: Job, rank: Rank, budget: Budget) -> Serving:
         blocks = job.run.serving.num_gpu_blocks_override or left // (each * policy.block)
         left = blocks * each * policy.block
     one = int(sequence_bytes(rank.caches, length, policy))
-    room = left if budget.room_bytes is None else max(budget.room_bytes, 0)
+    replicas = (job.run.sharding.dp or 1) if job.run.serving.enable_dp_attention else 1
+    room = left * replicas if budget.room_bytes is None else max(budget.room_bytes, 0)
     concurrency = room / one if one else float("inf")
     tokens = left // each if uniform and each else int(left / one * length) if one else 0
     limit = max(length, job.model.max_position_embeddings or length)
@@ -80,7 +81,7 @@ def pool(job: Job, rank: Rank, budget: Budget) -> Serving:
         max_model_len=length,
         sequence_bytes=one,
         max_concurrency=concurrency,
-        largest_model_len=_longest(rank, budget, room, limit),
+        largest_model_len=_longest(rank, budget, room // replicas, limit),
     )
 
 

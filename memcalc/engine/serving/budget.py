@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from memcalc.engine.cache import Policy
 from memcalc.engine.result import Term
+from memcalc.engine.serving.rank import attention_tp
 from memcalc.specs.gpus import Gpu, find_gpu
 from memcalc.specs.job import Job
 from memcalc.units import DTYPE_BYTES
@@ -53,4 +54,4 @@ def policy_of(job: Job, *, block: int, step_tokens: int | None) -> Policy:
     asked = job.run.serving.kv_cache_dtype
     width = DTYPE_BYTES[job.run.dtype]
     dtype = job.run.dtype if asked == "auto" else asked
-    return Policy(dtype=dtype, tp=job.mesh.tp, block=job.run.serving.block_size or block, step_tokens=step_tokens, width=width, state_width=width)
+    return Policy(dtype=dtype, tp=attention_tp(job), block=job.run.serving.block_size or block, step_tokens=step_tokens, width=width, state_width=width)

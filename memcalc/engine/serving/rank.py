@@ -21,6 +21,8 @@ from memcalc.tape.tensor import numel
 from memcalc.units import DTYPE_BYTES, ceil_div
 
 KV_PROJECTIONS = ("k_proj", "v_proj")
+ATTENTION = "attn"
+"""Part of the names of attention's modules."""
 
 
 class Rank(NamedTuple):
@@ -49,10 +51,12 @@ class Rank(NamedTuple):
 
 def ranks_of(job: Job) -> list[Rank]:
     """One rank of each pipeline stage."""
+    from memcalc.engine.serving.draft import with_draft
+
     found = []
     for stage in stages_of(job):
         rank = Rank(stage, (), ())
-        found.append(rank._replace(weights=weights_of(job, rank.blocks), caches=layer_caches(rank.blocks)))
+        found.append(with_draft(job, rank._replace(weights=weights_of(job, rank.blocks), caches=layer_caches(rank.blocks))))
     return found
 
 
@@ -92,9 +96,16 @@ def degrees_of(job: Job) -> Degrees:
     return Degrees(column=tp, row=tp, vocab=tp, expert=ep, expert_column=max(tp // ep, 1), expert_row=max(tp // ep, 1))
 
 
+def attention_tp(job: Job) -> int:
+    """Ranks that heads are cut over: those of tp, or, where sequences are spread over them first, as many fewer."""
+    return int(job.mesh.tp) // (job.run.sharding.dp or 1) if job.run.serving.enable_dp_attention else int(job.mesh.tp)
+
+
 def _for(module: str, weight: Weight, degrees: Degrees, job: Job) -> Degrees:
-    """KV heads are not cut further than each rank has one."""
-    if module.endswith(KV_PROJECTIONS) and weight.cuts and 0 < job.model.num_kv_heads < job.mesh.tp:
+    """KV heads are not cut further than each rank has one; attention is cut less where sequences are spread."""
+    if job.run.serving.enable_dp_attention and ATTENTION in module:
+        degrees = degrees._replace(column=attention_tp(job), row=attention_tp(job))
+    if module.endswith(KV_PROJECTIONS) and weight.cuts and 0 < job.model.num_kv_heads < attention_tp(job):
         return degrees._replace(column=job.model.num_kv_heads)
     return degrees
 

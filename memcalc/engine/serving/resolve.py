@@ -60,7 +60,7 @@ def resolve_server(run: Run) -> Job:
     if run.hardware.gpu is None and run.code != LLAMACPP:
         raise InputError(f"{run.code} takes a share of a card, and none is named: give --gpu (`memcalc gpus` lists them)", where="hardware.gpu")
     model = _stored(run, read_model(run.model))
-    mesh = mesh_of(run) if run.code != LLAMACPP else layered(run)
+    mesh = layered(run) if run.code == LLAMACPP else spread(run) if run.serving.enable_dp_attention else mesh_of(run)
     check_degrees(run, model, mesh)
     if not layer_caches(model.blocks):
         raise InputError(f"{model.name} remembers nothing of a sequence, so {run.code} makes no cache for it; use code: transformers", where="model")
@@ -87,6 +87,22 @@ def layered(run: Run) -> Mesh:
     if run.sharding.tp > 1 or run.sharding.cp > 1 or (run.sharding.dp or 1) > 1:
         raise ShardingError("llama.cpp spreads layers over its cards: give --gpus, and no tp, cp or dp", where="sharding")
     return Mesh(pp=max(run.sharding.pp, run.hardware.gpus or 1))
+
+
+def spread(run: Run) -> Mesh:
+    """SGLang's ranks whose attention works on sequences of their own: dp is part of tp, and both are the same cards.
+
+    Raises:
+        ShardingError: tp is no multiple of dp, or the cards are others.
+    """
+    tp, pp, dp = run.sharding.tp, run.sharding.pp, run.sharding.dp or 1
+    if run.code != "sglang":
+        raise ShardingError(f"{run.code} has no attention by sequence inside tp; use code: sglang", where="serving.enable_dp_attention")
+    if tp % dp:
+        raise ShardingError(f"tp {tp} is no multiple of dp {dp}", where="sharding.dp")
+    if run.hardware.gpus not in (None, tp * pp):
+        raise ShardingError(f"tp {tp} * pp {pp} = {tp * pp} are the cards (dp {dp} is inside), not {run.hardware.gpus}", where="hardware.gpus")
+    return Mesh(tp=tp, pp=pp)
 
 
 def check_degrees(run: Run, model: ModelSpec, mesh: Mesh) -> None:

@@ -1,7 +1,8 @@
 """memcalc against other people's measured runs: signed errors, quantiles, and the page that shows them.
 
-``tests/data/measured.json`` holds the facts: ``runs`` (``run`` in the keys of a run file; the ``counter`` that was read, ``allocated``,
-``reserved`` or ``device``, or the ``instant`` that the figure is of; ``value_gib``, or ``died`` of memory; ``device_gib``, what
+``tests/data/measured.json`` holds the facts: ``runs`` (``run`` in the keys of a run file, or ``command``, the place of a launch command in
+``tests/data/launch/ms_swift_argv.json``, which goes through the importers, with what ``run`` says on top; the ``counter`` that was read,
+``allocated``, ``reserved`` or ``device``, or the ``instant`` that the figure is of; ``value_gib``, or ``died`` of memory; ``device_gib``, what
 nvidia-smi showed beside it; ``config``, a model's config.json, where the catalogue has none; ``rank``, where the figure is not of the
 most loaded one; ``why``, a key of ``reasons``), ``left`` (runs that cannot be put to memcalc, and why) and ``reasons``.
 
@@ -14,15 +15,22 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+from memcalc.engine import allocator, lengths
 from memcalc.engine.estimate import estimate
 from memcalc.engine.result import Estimate, RankEstimate
+from memcalc.formulas import overheads
+from memcalc.importers import import_files
+from memcalc.report.words import DOES_NOT_FIT, FITS, TIGHT, state
+from memcalc.specs.read import Layer, merged
 from memcalc.specs.run import Run
 from memcalc.units import GiB
 
 FACTS = Path(__file__).parent / "data" / "measured.json"
+COMMANDS = Path(__file__).parent / "data" / "launch" / "ms_swift_argv.json"
 PAGE = Path(__file__).parents[1] / "docs" / "accuracy.md"
 NUM_WORST = 10
 
@@ -37,7 +45,8 @@ class Measured:
     method: str
     counter: str
     confidence: str
-    run: dict[str, Any]
+    run: dict[str, Any] = field(default_factory=dict)
+    command: int | None = None
     value_gib: float | None = None
     device_gib: float | None = None
     died: bool = False
@@ -53,15 +62,15 @@ class Compared:
 
     Attributes:
         gib: what the counter would have read.
-        device: what nvidia-smi would have shown, in GiB.
-        fits: what the verdict says, where a card is known.
+        device: what nvidia-smi would have shown, in GiB, where somebody looked.
+        says: the verdict, where a card is known.
         peak: the instant in which the most is allocated.
     """
 
     measured: Measured
     gib: float
-    device: float
-    fits: bool | None
+    device: float | None
+    says: str | None
     peak: str
 
     @property
@@ -86,9 +95,17 @@ def load() -> Facts:
     return Facts([Measured(**run) for run in facts["runs"]], facts["left"], facts["reasons"])
 
 
+@cache
+def commands() -> list[list[str]]:
+    """Launch commands whose authors noted the memory that they took."""
+    return list(json.loads(COMMANDS.read_text()))
+
+
 def answer(measured: Measured) -> Estimate:
     """memcalc's estimate of the run."""
     with tempfile.TemporaryDirectory() as folder:
+        if measured.command is not None:
+            return estimate(merged([import_files([], command=commands()[measured.command]).layer, Layer(measured.run)]))
         if measured.config is None:
             return estimate(Run.model_validate(measured.run))
         Path(folder, "config.json").write_text(json.dumps(measured.config))
@@ -100,7 +117,8 @@ def compare(measured: Measured) -> Compared:
     found = answer(measured)
     rank = max(found.ranks, key=lambda r: r.rank["pp"]) if measured.rank == "last" else found.ranks[0]
     num_bytes = _READ[measured.instant or measured.counter](rank)
-    return Compared(measured, num_bytes / GiB, rank.device_bytes / GiB, found.verdict.fits if found.verdict else None, rank.peak.name)
+    device = rank.device_bytes / GiB if measured.device_gib is not None else None
+    return Compared(measured, num_bytes / GiB, device, state(found.verdict) if found.verdict else None, rank.peak.name)
 
 
 def _weights(rank: RankEstimate) -> int:
@@ -134,12 +152,12 @@ def size_of_errors(rows: Iterable[Compared]) -> list[float]:
 
 def device_errors(rows: Iterable[Compared]) -> list[float]:
     """Signed errors against nvidia-smi, of the runs that have its figure."""
-    return [row.device / row.measured.device_gib - 1 for row in rows if row.measured.device_gib is not None and not row.measured.died]
+    return [row.device / row.measured.device_gib - 1 for row in rows if row.device is not None and row.measured.device_gib and not row.measured.died]
 
 
 def wrong_verdicts(rows: Iterable[Compared]) -> list[str]:
-    """Runs that died and are said to fit, and runs that worked and are said not to."""
-    return [row.measured.id for row in rows if row.fits is row.measured.died]
+    """Runs that died and are said to fit, and runs that worked and are said not to; tight is neither."""
+    return [row.measured.id for row in rows if row.says == (FITS if row.measured.died else DOES_NOT_FIT)]
 
 
 # ---------------------------------------------------------------------- the page
@@ -149,9 +167,29 @@ Other people's runs, each against its own counter. Written by `make accuracy`; t
 estimated over measured, less one: below zero memcalc says less than was seen.
 
 Frameworks whose modules memcalc does not transcribe run here as transformers' modules: torchtune, LitGPT (both fuse query, key and value
-or hold other intermediates), torchtitan and NeMo Automodel under `fsdp2`. Figures of reserved memory hold the history of the
-caching allocator: memcalc replays equal steps, and runs whose batches differ in length reserve more.
+or hold other intermediates) and NeMo Automodel under `fsdp2`. Figures of reserved memory hold the history of the caching allocator: memcalc
+replays equal steps, or with `lengths` steps of several; tensors of several streams it places as if there were one. The runs of ms-swift are
+its own launch commands, read as they are; their figures are comments in its examples, whose counter is not stated.
 """
+
+
+TORCH, READ = "torch, c10/cuda/CUDACachingAllocator.cpp", "read on cards, see memcalc/formulas/overheads.py"
+CONSTANTS = (
+    ("caching allocator", "MIN_BLOCK_BYTES", allocator.MIN_BLOCK_BYTES, f"{TORCH}, kMinBlockSize"),
+    ("caching allocator", "SMALL_BYTES", allocator.SMALL_BYTES, f"{TORCH}, kSmallSize"),
+    ("caching allocator", "SMALL_SEGMENT_BYTES", allocator.SMALL_SEGMENT_BYTES, f"{TORCH}, kSmallBuffer"),
+    ("caching allocator", "LARGE_SEGMENT_BYTES", allocator.LARGE_SEGMENT_BYTES, f"{TORCH}, kLargeBuffer"),
+    ("caching allocator", "MIN_LARGE_BYTES", allocator.MIN_LARGE_BYTES, f"{TORCH}, kMinLargeAlloc"),
+    ("caching allocator", "ROUND_LARGE_BYTES", allocator.ROUND_LARGE_BYTES, f"{TORCH}, kRoundLarge"),
+    ("lengths that vary", "NUM_LENGTHS", lengths.NUM_LENGTHS, "a convention of memcalc's"),
+    ("context", "CUDA_CONTEXT_BYTES", overheads.CUDA_CONTEXT_BYTES, READ),
+    ("libraries", "CUBLAS_WORKSPACE_BYTES", overheads.CUBLAS_WORKSPACE_BYTES, "torch, aten/src/ATen/cuda/CublasHandlePool.cpp"),
+    ("libraries, Hopper and later", "HOPPER_WORKSPACE_BYTES", overheads.HOPPER_WORKSPACE_BYTES, "torch, aten/src/ATen/cuda/CublasHandlePool.cpp"),
+    ("libraries", "CUBLASLT_WORKSPACE_BYTES", overheads.CUBLASLT_WORKSPACE_BYTES, "torch, aten/src/ATen/cuda/CUDABlas.cpp"),
+    ("communicator of two ranks", "NCCL_PAIR_BYTES", overheads.NCCL_PAIR_BYTES, "aiconfigurator, systems/*.yaml, nccl_mem"),
+    ("communicator of more", "NCCL_GROUP_BYTES", overheads.NCCL_GROUP_BYTES, "aiconfigurator, systems/*.yaml, nccl_mem"),
+)
+"""What the distance from allocated bytes to the card is made of. Buckets and gathered weights are the engines' own (memcalc/engine/strategies)."""
 
 
 def page(facts: Facts, rows: list[Compared]) -> str:
@@ -162,6 +200,8 @@ def page(facts: Facts, rows: list[Compared]) -> str:
         *_quantiles(rows),
         "\n## Against nvidia-smi\n",
         *_device(rows),
+        "\n## From allocated bytes to the card\n",
+        *_constants(),
         "\n## Verdicts\n",
         *_verdicts(rows),
         f"\n## The worst {NUM_WORST}\n",
@@ -174,7 +214,10 @@ def page(facts: Facts, rows: list[Compared]) -> str:
 def _quantiles(rows: list[Compared]) -> list[str]:
     lines = ["| runs | | count | median | nine in ten | worst |", "|---|---|--:|--:|--:|--:|"]
     kinds = [("all", "", rows)]
-    kinds += [("confidence", c, [r for r in rows if r.measured.confidence == c]) for c in ("high", "medium")]
+    known = [r for r in rows if r.measured.confidence in ("high", "medium")]
+    kinds += [("confidence", "high or medium", known)]
+    kinds += [("confidence", c, [r for r in rows if r.measured.confidence == c]) for c in ("high", "medium", "low")]
+    kinds += [("counter of these", c, [r for r in known if (r.measured.instant or r.measured.counter) == c]) for c in ("allocated", "reserved")]
     groups = dict.fromkeys((r.measured.group, r.measured.method) for r in rows)
     kinds += [(g, m, [r for r in rows if (r.measured.group, r.measured.method) == (g, m)]) for g, m in groups]
     for name, method, members in kinds:
@@ -196,13 +239,21 @@ def _device(rows: list[Compared]) -> list[str]:
     return lines
 
 
+def _constants() -> list[str]:
+    lines = ["What stands between the tensors and what nvidia-smi shows is played or added, never fitted; each constant is somebody's.", ""]
+    lines += ["| what | constant | value | whose |", "|---|---|--:|---|"]
+    return lines + [f"| {what} | `{name}` | {value:,} | {whose} |" for what, name, value, whose in CONSTANTS]
+
+
 def _verdicts(rows: list[Compared]) -> list[str]:
-    dead = [r for r in rows if r.measured.died and r.fits is not None]
-    alive = [r for r in rows if not r.measured.died and r.fits is not None]
-    wrong = wrong_verdicts(rows)
-    lines = [f"Of {len(dead)} runs that ran out of memory on a card that is known, {sum(r.fits is False for r in dead)} are said not to fit."]
-    lines += [f"Of {len(alive)} runs that worked on such a card, {sum(bool(r.fits) for r in alive)} are said to fit."]
-    return lines + [f"- wrong: `{name}`" for name in wrong]
+    lines = ["On a card that is known; tight leaves less than the margin, by default 5 %.", ""]
+    lines += [f"| runs | {FITS} | {TIGHT} | {DOES_NOT_FIT} |", "|---|--:|--:|--:|"]
+    for name, died in (("worked", False), ("ran out of memory", True)):
+        counts = [sum(r.says == word for r in rows if r.measured.died is died) for word in (FITS, TIGHT, DOES_NOT_FIT)]
+        lines.append(f"| {name} | {' | '.join(map(str, counts))} |")
+    named = [(r, "ran out of memory" if r.measured.died else "worked") for r in rows if r.says == TIGHT]
+    lines += ["", "Tight: " + ", ".join(f"`{r.measured.id}` ({what})" for r, what in named) + "."] if named else []
+    return lines + [f"- wrong: `{name}`" for name in wrong_verdicts(rows)]
 
 
 def _worst(facts: Facts, rows: list[Compared]) -> list[str]:
@@ -225,12 +276,11 @@ def _reasons(facts: Facts, rows: list[Compared]) -> list[str]:
 
 
 def _all(rows: list[Compared]) -> list[str]:
-    lines = ["| run | counter | measured GiB | estimated GiB | error | fits | confidence | note |", "|---|---|--:|--:|--:|---|---|---|"]
-    says = {True: "yes", False: "no", None: ""}
+    lines = ["| run | counter | measured GiB | estimated GiB | error | verdict | confidence | note |", "|---|---|--:|--:|--:|---|---|---|"]
     for row in rows:
         of = row.measured
         figures = f"{of.value_gib:.2f} | {row.gib:.2f} | {100 * row.error:+.1f} %" if not of.died else f"died | {row.gib:.2f} | "
-        lines.append(f"| {of.id} | {of.instant or of.counter} | {figures} | {says[row.fits]} | {of.confidence} | {of.why or ''} |")
+        lines.append(f"| {of.id} | {of.instant or of.counter} | {figures} | {row.says or ''} | {of.confidence} | {of.why or ''} |")
     return lines
 
 

@@ -18,11 +18,15 @@ def rows() -> list[accuracy.Compared]:
 @pytest.mark.parametrize(
     ("groups", "confidence", "median", "nine"),
     [
-        ((), ("high", "medium", "low"), 0.024, 0.22),
-        ((), ("high",), 0.015, 0.064),
-        (("fms_main", "fms_granite", "fms_liger"), ("high", "medium"), 0.02, 0.062),
-        (("qwen3_infer", "qwen25_infer", "vllm_llmd"), ("high", "medium"), 0.013, 0.08),
-        (("mcore",), ("high", "medium"), 0.015, 0.067),
+        ((), ("high", "medium"), 0.016, 0.076),
+        ((), ("high",), 0.015, 0.07),
+        (("fms_main", "fms_granite", "fms_liger"), ("high", "medium"), 0.016, 0.038),
+        (("qwen3_infer", "qwen25_infer", "vllm_llmd"), ("high", "medium"), 0.012, 0.053),
+        (("mcore",), ("high", "medium"), 0.015, 0.066),
+        (("litgpt_rt", "litgpt_hub", "litgpt_quant"), ("high", "medium"), 0.007, 0.13),
+        (("swift_old",), ("medium",), 0.019, 0.071),
+        (("titan",), ("high",), 0.05, 0.111),
+        (("ms_swift",), ("low",), 0.076, 0.304),
     ],
 )
 def test_errors_do_not_grow(rows: list[accuracy.Compared], groups: tuple[str, ...], confidence: tuple[str, ...], median: float, nine: float) -> None:
@@ -36,14 +40,14 @@ def test_device_errors_do_not_grow(rows: list[accuracy.Compared]) -> None:
     """Against nvidia-smi: rarely too much, and half of the runs within a tenth."""
     found = accuracy.device_errors(rows)
     assert len(found) > 70
-    assert accuracy.quantile(map(abs, found), 0.5) <= 0.085
-    assert accuracy.quantile(found, 0.9) <= 0.02
+    assert accuracy.quantile(map(abs, found), 0.5) <= 0.07
+    assert accuracy.quantile(found, 0.9) <= 0
 
 
 def test_no_verdict_is_wrong(rows: list[accuracy.Compared]) -> None:
     """Nothing that ran out of memory is said to fit, nothing that worked not to."""
     assert accuracy.wrong_verdicts(rows) == []
-    assert sum(row.fits is not None for row in rows) > 170
+    assert sum(row.says is not None for row in rows) > 170
 
 
 def test_every_large_error_is_spoken_of(rows: list[accuracy.Compared]) -> None:

@@ -243,10 +243,11 @@ def play(
         walk.end_step(start)
     before: Places | None = None
     for _ in range(NUM_STEPS):
+        reserved = allocator.peak_reserved_bytes
         step.one(walk, plan, strategy, accumulated=accumulated)
         walk.end_step(start)
         places = allocator.free_places()
-        if places == before:  # the next step finds what this one found
+        if places == before or (before is not None and allocator.peak_reserved_bytes == reserved):  # the next step finds what this one found, or enough
             break
         before = places
     return allocator

@@ -150,3 +150,36 @@ def test_the_estimator_was_corrected() -> None:
     params = 2_851_000_000
     assert (4 + 16 / 8) * params / G == pytest.approx(15.93, abs=0.005)
     assert 10 < zero2_needs(params, gpus_per_node=8, offload=False).device_bytes / G < 11.3
+
+
+@pytest.mark.parametrize("ranks", [8, 64])
+def test_an_mxfp4_checkpoint_is_whole_in_bf16_before_it_is_cut(ranks: int) -> None:
+    """gpt-oss-20b with ZeRO-3 and offload on A100-40GB: 38.96 GiB on every card, however many, where a step takes 8 (huggingface/transformers#43696)."""
+    keys = {"recompute": "full", "seq_len": 2048, "offload": {"optimizer": "cpu", "params": "cpu"}, "gpu": "a100-40g"}
+    found = estimate(read_run("gpt-oss-20b", engine="deepspeed", zero=3, dp=ranks, **keys))
+    assert at(found, "initialize") == pytest.approx(38.96, rel=0.001)
+    assert at(found, "backward_peak") < 10
+    assert found.verdict is not None
+    assert not found.verdict.fits
+    assert any("a checkpoint in bf16 would load in shards" in note for note in found.notes)
+
+
+def test_qlora_of_70b_is_the_same_on_any_number_of_replicas() -> None:
+    """Llama-2-70B in 4 bits with adapters of rank 64 on all layers: 48 to 58 GiB on every card under DDP, less under ZeRO-2, and never 40 (InternLM/xtuner#88)."""
+    keys = {"quantization": "nf4", "lora": {"r": 64}, "recompute": "full", "seq_len": 2048, "gpu": "a100-40g"}
+    few, many = (answer("llama-2-70b", dp=dp, **keys) for dp in (8, 64))
+    cut = answer("llama-2-70b", ZERO2, dp=8, **keys)
+    assert few.model.trainable_params == 828_375_040
+    assert 48 < at(few, "forward_end") < 58
+    assert at(few, "forward_end") == at(many, "forward_end")
+    assert 39.4 < at(cut, "backward_peak") < at(few, "backward_peak") - 8
+    assert all(found.verdict is not None and not found.verdict.fits for found in (few, many, cut))
+
+
+def test_a_stage_3_run_on_two_small_cards_fits_by_a_hair() -> None:
+    """A 14B model with adapters on 2 x 24 GB: 20.4 GiB allocated where it failed; the table of 152,064 words gathers 1.45 GiB (hiyouga/LlamaFactory#1722)."""
+    found = answer("qwen2.5-14b", ZERO3, dp=2, attention="eager", lora={"r": 8}, seq_len=512, gpu="3090", optimizer="adamw_torch")
+    assert 152_064 * 5120 * 2 / 2**30 == pytest.approx(1.45, abs=0.01)
+    assert 17 < found.peak.allocated_bytes / 2**30 < 23
+    assert found.verdict is not None
+    assert found.verdict.headroom_bytes < 4 * 2**30

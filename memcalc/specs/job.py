@@ -130,5 +130,11 @@ class Job:
 
     @property
     def loads_whole(self) -> bool:
-        """Whether stage 3 begins with the whole model on every rank, because it was not built under ``zero.Init``; quantised ones never are."""
-        return self.engine == "deepspeed" and self.zero == 3 and not (self.run.sharding.zero3_init_flag and self.run.quantization is None)
+        """Whether stage 3 begins with the whole model on every rank, because it was not built under ``zero.Init``."""
+        return self.engine == "deepspeed" and self.zero == 3 and not (self.run.sharding.zero3_init_flag and not self.loads_quantised)
+
+    @property
+    def loads_quantised(self) -> bool:
+        """Whether the checkpoint is read as a quantised one, which transformers never builds under ``zero.Init`` (``needs_zero3_init``)."""
+        stored = self.model.quantization
+        return self.run.quantization is not None or (stored is not None and stored.name == "mxfp4")

@@ -37,4 +37,4 @@ def with_packed(part: Part, *, storage: str) -> tuple[Shard, ...]:
 def scale_bytes(part: Part, shards: tuple[Shard, ...]) -> int:
     """What of the packed weights of a block is not their values."""
     apart = packed(part.block.module, f"{part.block.path}/")
-    return sum(apart.values()) - sum(s.num_params * s.width for s in shards if s.path in apart)
+    return int(sum(apart.values()) - sum(s.num_params * s.width for s in shards if s.path in apart))

@@ -241,10 +241,13 @@ class Stage3(Gathering):
         walk.alloc(PERSISTENT, self.small_bytes)
 
     def notes(self) -> tuple[str, ...]:
-        """What saving does not do."""
-        if not self.job.run.checkpoint_save or self.zero.gather_16bit_weights_on_model_save:
-            return ()
-        return ("without stage3_gather_16bit_weights_on_model_save every rank saves its shards, and no weight is gathered",)
+        """What saving does not do, and why the model is whole at first."""
+        found = []
+        if self.job.loads_quantised and self.job.run.sharding.zero3_init_flag:
+            found.append("transformers builds a quantised model whole on every rank, without zero.Init; a checkpoint in bf16 would load in shards")
+        if self.job.run.checkpoint_save and not self.zero.gather_16bit_weights_on_model_save:
+            found.append("without stage3_gather_16bit_weights_on_model_save every rank saves its shards, and no weight is gathered")
+        return tuple(found)
 
     # ------------------------------------------------------------------ outside the card
     def host(self) -> tuple[Term, ...]:

@@ -165,7 +165,7 @@ def test_an_mxfp4_checkpoint_is_whole_in_bf16_before_it_is_cut(ranks: int) -> No
 
 
 def test_qlora_of_70b_is_the_same_on_any_number_of_replicas() -> None:
-    """Llama-2-70B in 4 bits with adapters of rank 64 on all layers: 48 to 58 GiB on every card under DDP, less under ZeRO-2, and never 40 (InternLM/xtuner#88)."""
+    """Llama-2-70B in 4 bits with adapters of rank 64 on all layers: 48 to 58 GiB on every card under DDP, less under ZeRO-2 (InternLM/xtuner#88)."""
     keys = {"quantization": "nf4", "lora": {"r": 64}, "recompute": "full", "seq_len": 2048, "gpu": "a100-40g"}
     few, many = (answer("llama-2-70b", dp=dp, **keys) for dp in (8, 64))
     cut = answer("llama-2-70b", ZERO2, dp=8, **keys)
@@ -179,7 +179,6 @@ def test_qlora_of_70b_is_the_same_on_any_number_of_replicas() -> None:
 def test_a_stage_3_run_on_two_small_cards_fits_by_a_hair() -> None:
     """A 14B model with adapters on 2 x 24 GB: 20.4 GiB allocated where it failed; the table of 152,064 words gathers 1.45 GiB (hiyouga/LlamaFactory#1722)."""
     found = answer("qwen2.5-14b", ZERO3, dp=2, attention="eager", lora={"r": 8}, seq_len=512, gpu="3090", optimizer="adamw_torch")
-    assert 152_064 * 5120 * 2 / 2**30 == pytest.approx(1.45, abs=0.01)
     assert 17 < found.peak.allocated_bytes / 2**30 < 23
     assert found.verdict is not None
     assert found.verdict.headroom_bytes < 4 * 2**30

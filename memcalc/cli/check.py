@@ -11,14 +11,12 @@ from memcalc.cli.estimate import LIMIT, MARGIN, inputs_of, judged, status, with_
 from memcalc.cli.shell.command import Argument, Command, Given, Option
 from memcalc.cli.shell.errors import FAILED, say
 from memcalc.cli.shell.files import ENDINGS, EXPLAIN_INPUTS, FROM, Asked, asked
-from memcalc.cli.shell.output import OUT_FILE, QUIET, Sink, format_option, sink
+from memcalc.cli.shell.output import OUT_FILE, QUIET, format_option, sink
 from memcalc.cli.shell.runs import run_options
+from memcalc.cli.shell.tools import FOR_TOOLS, Case, for_tools
 from memcalc.engine.result import Estimate
 from memcalc.errors import InputError
 from memcalc.report.check import Checked
-
-FOR_TOOLS = ("github", "junit", "sarif")
-"""Formats of findings, with the line of the file that is to blame."""
 
 
 def options() -> tuple[Option, ...]:
@@ -118,7 +116,9 @@ def run(given: Given) -> int:
     found = list(answers(given))
     worst = max(FAILED if answer is None else status(answer, given) for _, answer in found)
     if out.format in FOR_TOOLS:
-        out.write(_for_tools(found, given, out))
+        tell_refusals(found)
+        cases = [Case(one.name, one.asked, answer, one.refused) for one, answer in found]
+        out.write(for_tools(cases, out.format, margin_counts=given.text("margin") is not None))
         return worst
     if len(found) == 1:
         question, answer = found[0]
@@ -143,19 +143,6 @@ def run(given: Given) -> int:
     }
     out.write(texts[out.format]())
     return worst
-
-
-def _for_tools(found: Sequence[tuple[Question, Estimate | None]], given: Given, out: Sink) -> str:
-    from memcalc import __version__
-    from memcalc.report import annotations
-    from memcalc.whatif.findings import findings
-
-    margin = given.text("margin") is not None
-    cases = [(one.name, answer, list(findings(one.name, answer, str(one.refused or ""), margin_counts=margin))) for one, answer in found]
-    if out.format == "junit":
-        return annotations.junit(cases)
-    every = [finding for _, _, some in cases for finding in some]
-    return annotations.github(every) if out.format == "github" else annotations.sarif(every, version=__version__)
 
 
 COMMAND = Command(

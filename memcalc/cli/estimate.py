@@ -9,7 +9,9 @@ from memcalc.cli.shell.errors import DOES_NOT_FIT, FITS
 from memcalc.cli.shell.files import EXPLAIN_INPUTS, FROM, Asked, asked
 from memcalc.cli.shell.output import OUT_FILE, QUIET, Sink, format_option, sink
 from memcalc.cli.shell.runs import MODEL, run_options
+from memcalc.cli.shell.tools import FOR_TOOLS, Case, file_of, for_tools
 from memcalc.engine.result import Estimate
+from memcalc.errors import InputError
 from memcalc.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -36,7 +38,7 @@ def options() -> tuple[Option, ...]:
         LIMIT,
         MARGIN,
         CALIBRATION,
-        format_option("table", "json", "markdown", "csv"),
+        format_option("table", "json", "markdown", "csv", *FOR_TOOLS),
         Option("explain", "add each term's formula with its numbers put in, and its source"),
         Option("ranks", "every kind of rank, not only the most loaded"),
         EXPLAIN_INPUTS,
@@ -75,11 +77,28 @@ def run(given: Given) -> int:
     """Do it."""
     from memcalc.engine.estimate import estimate
 
+    out = sink(given)
+    if out.format in FOR_TOOLS:
+        return _annotated(given, out)
     question = asked(given, given.arguments)
     answer = judged(question.noted(estimate(question.run)), given)
-    out = sink(given)
     text = written(answer, out, explain=given.on("explain"), ranks=given.on("ranks"))
     out.write(with_inputs(text, question, out) if given.on("explain-inputs") else text)
+    return status(answer, given)
+
+
+def _annotated(given: Given, out: Sink) -> int:
+    """The answer, or the refusal, as findings."""
+    from memcalc.engine.estimate import estimate
+
+    name, margin_counts = file_of(given), given.text("margin") is not None
+    try:
+        question = asked(given, given.arguments)
+        answer = judged(question.noted(estimate(question.run)), given)
+    except InputError as error:
+        out.write(for_tools([Case(name, None, None, error)], out.format, margin_counts=margin_counts))
+        raise
+    out.write(for_tools([Case(name, question, answer)], out.format, margin_counts=margin_counts))
     return status(answer, given)
 
 

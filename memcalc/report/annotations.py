@@ -41,8 +41,8 @@ def github(found: Iterable[Finding]) -> str:
     lines = []
     for one in found:
         command = {"error": "error", "warning": "warning", "note": "notice"}[one.level]
-        place = f"file={_property(one.file)},line={one.line},title={_property(title(one))}"
-        lines.append(f"::{command} {place}::{_data(message(one))}")
+        place = f"file={_property(one.file)},line={one.line}," if one.file else ""
+        lines.append(f"::{command} {place}title={_property(title(one))}::{_data(message(one))}")
     return "\n".join(lines)
 
 
@@ -51,11 +51,12 @@ def junit(rows: Sequence[tuple[str, Estimate | None, Sequence[Finding]]]) -> str
     cases = []
     for name, estimate, found in rows:
         card = estimate.verdict.gpu if estimate is not None and estimate.verdict is not None else None
-        case = Xml.Element("testcase", {"name": name, "classname": f"memcalc.{card or 'limit' if estimate else 'input'}", "file": name})
+        called = name or (estimate.model.name if estimate is not None else "run")
+        case = Xml.Element("testcase", {"name": called, "classname": f"memcalc.{card or 'limit' if estimate else 'input'}", **({"file": name} if name else {})})
         for one in found:
             tag = "error" if one.estimate is None else "failure" if one.level == "error" else "system-out"
             node = Xml.SubElement(case, tag, {} if tag == "system-out" else {"message": _xml(message(one)), "type": one.rule.id})
-            node.text = f"{_xml(one.file)}:{one.line}: {_xml(message(one))}"
+            node.text = (f"{_xml(one.file)}:{one.line}: " if one.file else "") + _xml(message(one))
         cases.append(case)
     failures = sum(1 for case in cases if case.find("failure") is not None)
     errors = sum(1 for case in cases if case.find("error") is not None)
@@ -77,8 +78,11 @@ def sarif(found: Iterable[Finding], *, version: str) -> str:
 
 # ---------------------------------------------------------------------- inside
 def _result(one: Finding) -> dict[str, Any]:
-    place = {"artifactLocation": {"uri": one.file.replace("\\", "/")}, "region": {"startLine": one.line}}
-    return {"ruleId": one.rule.id, "level": one.level, "message": {"text": message(one)}, "locations": [{"physicalLocation": place}]}
+    result: dict[str, Any] = {"ruleId": one.rule.id, "level": one.level, "message": {"text": message(one)}}
+    if one.file:
+        place = {"artifactLocation": {"uri": one.file.replace("\\", "/")}, "region": {"startLine": one.line}}
+        result["locations"] = [{"physicalLocation": place}]
+    return result
 
 
 def _kinds(estimate: Estimate) -> str:

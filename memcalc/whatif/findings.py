@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 from memcalc.engine.result import Estimate
 from memcalc.errors import InputError
-from memcalc.specs.files import Place, read_yaml
+from memcalc.specs.files import read_yaml
 
 Level = Literal["error", "warning", "note"]
 
@@ -62,14 +62,17 @@ class Finding(NamedTuple):
     key: str = ""
 
 
-def findings(name: str, estimate: Estimate | None, refusal: str = "", *, margin_counts: bool = False) -> Iterator[Finding]:
+def findings(
+    name: str, estimate: Estimate | None, refusal: str = "", *, margin_counts: bool = False, places: Mapping[str, tuple[str, int]] | None = None
+) -> Iterator[Finding]:
     """The findings of one run.
 
     Args:
-        name: its file, or what else it is called.
+        name: its file, or what else it is called; empty where it has none.
         estimate: the answer, with its verdict; None where it was refused.
         refusal: why it was.
         margin_counts: less room than the margin is an error, not a warning.
+        places: file and line of keys that stand in files of other frameworks.
     """
     if estimate is None:
         file, line, reason = _place(name, refusal)
@@ -78,32 +81,32 @@ def findings(name: str, estimate: Estimate | None, refusal: str = "", *, margin_
     verdict = estimate.verdict
     if verdict is None or (verdict.fits and not verdict.tight):
         return
-    line, key = blamed(name, estimate)
+    file, line, key = blamed(name, estimate, places or {})
     if not verdict.fits:
-        yield Finding(DOES_NOT_FIT, "error", name, line, estimate, key=key)
+        yield Finding(DOES_NOT_FIT, "error", file, line, estimate, key=key)
     else:
-        yield Finding(BELOW_MARGIN, "error" if margin_counts else "warning", name, line, estimate, key=key)
+        yield Finding(BELOW_MARGIN, "error" if margin_counts else "warning", file, line, estimate, key=key)
 
 
-def blamed(path: str, estimate: Estimate) -> tuple[int, str]:
-    """The line of a run file whose key makes the largest kind at the peak as large as it is; the first line where there is none."""
+def blamed(path: str, estimate: Estimate, places: Mapping[str, tuple[str, int]]) -> tuple[str, int, str]:
+    """File, line and name of the key that makes the largest kind at the peak as large as it is; the run file's first line where there is none."""
     try:
-        lines = read_yaml(path).lines
+        lines = read_yaml(path).lines if path and not places else {}
     except InputError:
-        return 1, ""
+        return path, 1, ""
+    known = {".".join(place): (path, line) for place, line in lines.items()} | dict(places)
     kinds: dict[str, int] = {}
     for term in estimate.peak.terms:
         kind = term.path.split("/")[0]
         kinds[kind] = kinds.get(kind, 0) + term.bytes
     for kind in sorted(kinds, key=lambda k: -kinds[k]):
         for key in BLAME.get(kind, ()):
-            place: Place = tuple(key.split("."))
-            if place in lines and not (key == "micro_batch" and estimate.asked.get(key) == 1):
-                return lines[place], key
-    for place in (("hardware", "gpu"), ("model",)):
-        if place in lines:
-            return lines[place], ".".join(place)
-    return 1, ""
+            if key in known and not (key == "micro_batch" and estimate.asked.get(key) == 1):
+                return (*known[key], key)
+    for key in ("hardware.gpu", "model"):
+        if key in known:
+            return (*known[key], key)
+    return path, 1, ""
 
 
 def _place(name: str, refusal: str) -> tuple[str, int, str]:

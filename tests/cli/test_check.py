@@ -136,5 +136,22 @@ def test_why_one_of_several_runs_is_refused_is_said_in_full(cli: Cli, tmp_path: 
 
 
 def test_a_task_that_is_not_counted_is_refused_with_its_place(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "lf.yaml").write_text("model_name_or_path: llama-7b\nstage: kto\nfinetuning_type: lora\n", encoding="utf-8")
-    assert "lf.yaml:2: task is 'kto'" in cli.refused("estimate", "lf.yaml")
+    (tmp_path / "lf.yaml").write_text("model_name_or_path: llama-7b\nstage: prm\nfinetuning_type: lora\n", encoding="utf-8")
+    assert "lf.yaml:2: stage is 'prm'" in cli.refused("estimate", "lf.yaml")
+
+
+def test_findings_stand_on_the_line_that_is_to_blame(cli: Cli, tmp_path: Path) -> None:
+    """Of a run file and of another framework's, one by one or several at once; a model that is named alone has no line."""
+    (tmp_path / "long.yaml").write_text("model: llama-7b\nhardware: {gpu: a100-80g}\nseq_len: 65536\n", encoding="utf-8")
+    (tmp_path / "long_trainer.yaml").write_text(TRAINER.replace("1024", "65536"), encoding="utf-8")
+    done = cli("estimate", "long.yaml", "--format", "github")
+    assert done.status == 1
+    assert done.out.startswith("::error file=long.yaml,line=3,title=memcalc%3A llama-7b does not fit::")
+    assert cli("check", "long.yaml", "--format", "github") == done
+    foreign = cli("estimate", "long_trainer.yaml", "--gpu", "a100-80g", "--format", "github").out
+    assert foreign.startswith("::error file=long_trainer.yaml,line=2,")
+    assert cli("estimate", "llama-7b", "--limit", "10GiB", "--format", "github").out.startswith("::error title=")
+    assert "locations" not in json.loads(cli("estimate", "llama-7b", "--limit", "10GiB", "--format", "sarif").out)["runs"][0]["results"][0]
+    refused = cli("estimate", "llama-7b", "--tp", "3", "--format", "junit")
+    assert (refused.status, len(refused.err.splitlines())) == (2, 1)
+    assert '<error message="' in refused.out

@@ -46,7 +46,10 @@ KEYS: dict[str, Rule] = {
     "dtype": vllm.dtype,
     "quantization": vllm.quantised,
     "cpu_offload_gb": vllm.serving("cpu_offload_gb"),
-    "speculative_*": unless(why="a second model and its cache"),
+    "speculative_algorithm": vllm.guesses,
+    "speculative_draft_model_path": vllm.serving("speculative_model"),
+    "speculative_num_draft_tokens": vllm.serving("num_speculative_tokens", whole=True),
+    "speculative_*": unless(why="how guesses are made and checked"),
     "enable_hierarchical_cache": unless("false", why="a second cache on the host"),
     "nnodes": whole_number("~nodes"),
 }
@@ -54,8 +57,10 @@ KEYS: dict[str, Rule] = {
 
 def finish(facts: Facts) -> None:
     """It serves."""
-    if facts.get("~dp_attention", 1) > 1 and not facts.get("serving.enable_dp_attention", False):
+    if facts.get("~dp_attention", 1) > 1:
         facts.put("sharding.dp", facts.get("~dp_attention"), facts.where("~dp_attention"))
+    if facts.get("serving.enable_dp_attention", False):
+        facts.default("~world", facts.get("sharding.tp", 1) * facts.get("sharding.pp", 1), f"{VERSION}: dp is inside tp")
     vllm.serves(facts, "sglang", VERSION)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -55,6 +56,37 @@ def quantised(facts: Facts, entry: Entry) -> None:
     facts.put("quantization", entry.word, entry.where)
 
 
+METHODS = {
+    "draft_model": "draft_model", "eagle": "eagle", "eagle3": "eagle3", "mtp": "mtp", "deepseek_mtp": "mtp", "ngram": "ngram", "nextn": "mtp",
+    "standalone": "draft_model",
+}  # fmt: skip
+"""Who guesses, by the names of vLLM and SGLang."""
+
+
+def guesses(facts: Facts, entry: Entry) -> None:
+    """Who guesses tokens ahead."""
+    method = METHODS.get(entry.word)
+    if method is None:
+        facts.leave(entry, "another way of guessing, which is not counted")
+    else:
+        facts.put("serving.speculative_method", method, entry.where)
+
+
+def speculative(facts: Facts, entry: Entry) -> None:
+    """The same as JSON in one argument, whose other keys say how guesses are made and checked."""
+    try:
+        told = json.loads(str(entry.value))
+    except ValueError:
+        told = None
+    if not isinstance(told, dict):
+        raise InputError(f"{entry.key} is {entry.value!r}; accepted: JSON with model, method and num_speculative_tokens", where=entry.where)
+    for key, name in (("model", "speculative_model"), ("num_speculative_tokens", "num_speculative_tokens")):
+        if key in told:
+            facts.put(f"serving.{name}", told[key], entry.where)
+    if "method" in told:
+        guesses(facts, entry._replace(value=told["method"]))
+
+
 KEYS: dict[str, Rule] = {
     "model": "model",
     "model_tag": "model",
@@ -79,7 +111,11 @@ KEYS: dict[str, Rule] = {
     "enable_lora": serving("enable_lora"),
     "max_loras": serving("max_loras", whole=True),
     "max_lora_rank": serving("max_lora_rank", whole=True),
-    "speculative_config*": unless(why="a second model and its cache"),
+    "speculative_config": speculative,
+    "speculative_config.model": serving("speculative_model"),
+    "speculative_config.method": guesses,
+    "speculative_config.num_speculative_tokens": serving("num_speculative_tokens", whole=True),
+    "speculative_config*": unless(why="how guesses are made and checked"),
     "limit_mm_per_prompt*": unless(why="the encoder's profile"),
     "compilation_config*": unless(why="which graphs are captured"),
     "compilation_config": unless(why="which graphs are captured"),

@@ -50,3 +50,20 @@ def test_stage_3_of_issue_4527() -> None:
     assert gib(zero3_needs(6_805_000_000, offload_optimizer=True, offload_params=True, **of)) == pytest.approx([171.13, 0.49], abs=0.02)
     assert gib(zero3_needs(6_805_000_000, offload_optimizer=True, **of)) == pytest.approx([152.11, 3.66], abs=0.02)
     assert gib(zero3_needs(6_805_000_000, offload_optimizer=False, **of)) == pytest.approx([2.93, 29.01], abs=0.02)
+
+
+def test_live_tables_of_t5_3b() -> None:
+    """As printed for the model itself on 8 cards (deepspeedai/DeepSpeed#965 and #1536): 2,851,598,336 parameters, 32,128 * 1024 in the largest layer."""
+    params, of = 2_851_598_336, {"largest_layer_params": 32_128 * 1024, "gpus_per_node": 8}
+    assert gib(zero2_needs(params, gpus_per_node=8, offload=True)) == [127.48, 5.31]
+    assert gib(zero3_needs(params, offload_optimizer=True, offload_params=True, **of)) == [71.71, 0.12]
+    assert gib(zero3_needs(params, offload_optimizer=True, **of)) == [63.74, 0.79]
+    assert gib(zero3_needs(params, offload_optimizer=False, **of)) == [1.47, 6.1]
+
+
+def test_the_old_print_counted_whole_gradients() -> None:
+    """4 + 16/N bytes a parameter at stage 2 (15.93 GiB), where 2 + 14/N to 2 + 18/N are held."""
+    assert round((4 * T5_3B + 16 * T5_3B / 8) / GiB, 2) == 15.93
+    least, most = ((2 + rate / 8) * T5_3B / GiB for rate in (14, 18))
+    assert (round(least, 2), round(most, 2)) == (9.96, 11.28)
+    assert gib(zero2_needs(T5_3B, gpus_per_node=8, offload=False))[1] == round(most, 2)

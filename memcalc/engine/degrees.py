@@ -18,18 +18,20 @@ def check_degrees(run: Run, model: ModelSpec, mesh: Mesh) -> list[str]:
     Raises:
         ShardingError: they cannot; the message names the nearest that can.
     """
+    spread = mesh.ep > 1 and run.sharding.dp is None and run.hardware.gpus is None
+    assumed = [f"dp {mesh.dp}: the fewest ranks that ep {mesh.ep} spreads over (say how many with gpus)"] if spread else []
     check_heads(run, model, mesh)
     check_experts(run, model, mesh)
     check_sequence(run, model, mesh)
     if mesh.pp == 1 and mesh.vpp == 1:
-        return []
+        return assumed
     if run.sharding.pp_schedule == "zbv" and mesh.vpp != 2:
         raise ShardingError(f"zbv gives every stage two chunks, not {mesh.vpp}; vpp can be 2", where="sharding.vpp")
     if mesh.pp == 1:
         raise ShardingError(f"vpp {mesh.vpp} cuts pipeline stages into chunks, and pp is 1; with vpp, pp can be 2 or more", where="sharding.vpp")
     _, note = layers_of(run.sharding, model, mesh)
     full = [] if "grad_accum" in run.model_fields_set else [f"enough micro-batches to fill the pipeline of {mesh.pp} stages (say how many with grad_accum)"]
-    return [*full, *([note] if note else [])]
+    return [*assumed, *full, *([note] if note else [])]
 
 
 def check_heads(run: Run, model: ModelSpec, mesh: Mesh) -> None:

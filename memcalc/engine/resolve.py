@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import gcd
 from typing import TYPE_CHECKING
 
 from memcalc.engine.deepspeed_run import settle
@@ -47,7 +48,7 @@ def resolve(run: Run) -> Job:
 
     model = read_model(run.model)
     if not any(block.role == "embedding" for block in model.blocks):
-        raise InputError(f"{model.model_type} models read no text: memcalc counts them (`memcalc models show`), and does not run them", where="model")
+        raise InputError(f"{model.name} reads no text, so no step of it is known; `memcalc models show {model.name}` counts its parameters", where="model")
     settled = settle(with_precision(with_liger(run, model)), hidden_size=model.hidden_size)
     run, model, assumed = load_quantised(settled.run, model)
     tied, model = model.tied, remade(run, model)
@@ -122,9 +123,14 @@ def remade(run: Run, model: ModelSpec) -> ModelSpec:
 
         model = freeze(model, run.trainable_layers)
     if run.lora is not None:
+        from memcalc.models.fused_lora import adapt_fused
         from memcalc.models.lora import adapt
 
-        model = adapt(model, run.lora)
+        model = (adapt_fused if run.code == "megatron" else adapt)(model, run.lora)
+    if run.prompt is not None:
+        from memcalc.models.prompt import prompted
+
+        model = prompted(model, run.prompt)
     return model
 
 
@@ -133,10 +139,6 @@ def once(ignored: Iterable[str]) -> tuple[str, ...]:
 
     >>> once(["momentum: nothing is trained", "momentum: adamw_torch has no such knob"])
     ('momentum: nothing is trained',)
-    if run.prompt is not None:
-        from memcalc.models.prompt import prompted
-
-        model = prompted(model, run.prompt)
     """
     found: dict[str, str] = {}
     for line in ignored:
@@ -219,14 +221,18 @@ def engine_of(run: Run, deepspeed: DeepSpeed | None = None) -> tuple[str, int]:
 
 
 def mesh_of(run: Run) -> Mesh:
-    """The degrees, with dp from the number of cards where it was left open; one process where a device map spreads layers over them."""
+    """The degrees, with dp from the number of cards where it was left open, without that as many ranks as experts spread over.
+
+    One process where a device map spreads layers over the cards.
+    """
     if run.loading.device_map is not None:
         return Mesh()
     s, gpus = run.sharding, run.hardware.gpus
     inner = s.tp * s.pp * s.cp
     if gpus is not None and gpus % inner:
         raise ShardingError(f"tp {s.tp} * pp {s.pp} * cp {s.cp} = {inner} does not divide {gpus} gpus", where="hardware.gpus")
-    dp = s.dp if s.dp is not None else gpus // inner if gpus is not None else 1
+    spread = s.ep * (s.etp or s.tp) if s.ep > 1 else 1
+    dp = s.dp if s.dp is not None else gpus // inner if gpus is not None else spread // gcd(spread, s.tp * s.cp)
     if gpus is not None and dp * inner != gpus:
         raise ShardingError(f"dp {dp} * tp {s.tp} * pp {s.pp} * cp {s.cp} = {dp * inner}, not the {gpus} gpus", where="hardware.gpus")
     return Mesh(dp=dp, tp=s.tp, pp=s.pp, vpp=s.vpp, cp=s.cp, ep=s.ep, etp=s.etp or s.tp, sp=s.sp, dp_replicate=s.dp_replicate)

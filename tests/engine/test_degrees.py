@@ -9,6 +9,7 @@ import pytest
 from memcalc.engine.degrees import check_degrees
 from memcalc.engine.resolve import mesh_of
 from memcalc.errors import ShardingError
+from memcalc.models.read import read_model
 from memcalc.specs.read import read_run
 from tests.engine.toy import llama
 
@@ -31,7 +32,10 @@ def check(**keys: Any) -> list[str]:
         ({"cp": 4, "seq_len": 1022}, r"sharding.cp: seq_len 1022 does not divide into 4 parts for cp 4; the nearest that do: 1020, 1024"),
         ({"cp": 4, "seq_len": 1028, "code": "megatron"}, r"sharding.cp: seq_len 1028 does not divide into 8 parts for cp 4; the nearest that do: 1024, 1032"),
         ({"cp": 3, "cp_comm_type": "a2a", "code": "megatron"}, r"sharding.cp: 8 heads are on each rank, which cp 3 does not divide; the nearest that do: 2, 4"),
-        ({"cp": 8, "cp_comm_type": "a2a", "code": "megatron"}, r"sharding.cp: 4 KV heads are on each rank, which cp 8 does not divide; the nearest that do: 2, 4"),
+        (
+            {"cp": 8, "cp_comm_type": "a2a", "code": "megatron"},
+            r"sharding.cp: 4 KV heads are on each rank, which cp 8 does not divide; the nearest that do: 2, 4",
+        ),
     ],
 )
 def test_the_error_names_what_can_be(keys: dict[str, Any], message: str) -> None:
@@ -49,3 +53,13 @@ def test_what_was_assumed_is_said() -> None:
     """An open number of micro-batches, and layers that do not divide."""
     assert len(check(pp=3)) == 2
     assert check(pp=4, grad_accum=8) == []
+
+
+@pytest.mark.parametrize(("keys", "dp"), [({"ep": 8}, 8), ({"ep": 4, "tp": 2}, 4), ({"ep": 2, "etp": 1, "tp": 2}, 1), ({"ep": 4, "gpus": 8}, 8)])
+def test_experts_bring_the_ranks_that_they_spread_over(keys: dict[str, int], dp: int) -> None:
+    """Where neither dp nor gpus says how many there are; and it is said."""
+    run = read_run("mixtral-8x7b", code="megatron", **keys)
+    mesh = mesh_of(run)
+    assert mesh.dp == dp
+    said = check_degrees(run, read_model(run.model), mesh)
+    assert any("the fewest ranks" in line for line in said) == ("gpus" not in keys)

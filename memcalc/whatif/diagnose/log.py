@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import NamedTuple
 
 from memcalc.whatif.diagnose import wordings
 from memcalc.whatif.diagnose.message import Message
 
-AHEAD, FRAMES = 12, 200
-"""Lines that a message may go on for, and frames of a traceback that are kept."""
+AHEAD, FRAMES, STEPS, STRETCH = 12, 200, 20, 1000
+"""Lines that a message may go on for, frames of a traceback that are kept, lines that may count steps, and lines that are looked at together."""
 
 MAX_LINE = 1 << 16
 """Of a longer line its end is looked at: progress bars may write one without end."""
@@ -20,6 +21,8 @@ PREFIX = re.compile(
     r"^(?:[\w.-]+: ?)??(?:\[(?:rank|default)(?P<torchrun>\d+)\]:?|\[\d+,(?P<mpirun>\d+)\]<std(?:err|out)>:?|\([^()]*?\brank=(?P<ray>\d+)[^()]*\)"
     r"|\(\w*Worker\w*?_TP(?P<vllm>\d+)[^()]*\)|(?P<srun>\d{1,5}): ) ?"
 )
+STARTS = ("[", "(", *"0123456789")
+FRAME_WORD = 'File "'
 FRAME = re.compile(r'File "(?P<file>[^"]+)", line \d+, in (?P<name>\S+)')
 STEP = re.compile(
     r"\| (?P<bar>\d+)/\d+ \[|\biteration\s+(?P<megatron>\d+)/|(?:global_)?step['\"]?\s*[=:]\s*(?P<named>\d+)|\bstep:?\s+(?P<plain>\d+)(?:/|\b)",
@@ -51,30 +54,30 @@ class Crash(NamedTuple):
 
 def read(lines: Iterable[str]) -> Iterator[Crash]:
     """Every message of a log, in its order; the log is never held."""
-    mark = re.compile(wordings.mark())
-    coming: deque[str] = deque()
-    source = iter(lines)
+    mark, words = re.compile(wordings.mark()), wordings.words()
+    source = _telling(iter(lines), (*words, FRAME_WORD))
+    coming: deque[tuple[int, str]] = deque()
     frames: dict[str, deque[str]] = {}
-    steps: dict[str, int] = {}
-    number = 0
-    while (line := coming.popleft() if coming else next(source, None)) is not None:
-        number += 1
-        line = line[-MAX_LINE:]
-        rank, said = _who(line)
-        if '"' in said and (frame := FRAME.search(said)):
+    counted: dict[str, deque[str]] = {}
+    while (here := coming.popleft() if coming else next(source, None)) is not None:
+        number, line = here
+        rank, said = _who(line if len(line) <= MAX_LINE else line[-MAX_LINE:])
+        if FRAME_WORD in said and (frame := FRAME.search(said)):
             frames.setdefault(rank, deque(maxlen=FRAMES)).append(f"{frame['file']}:{frame['name']}")
         elif "Traceback (most recent" in said:
             frames.pop(rank, None)
-        elif (step := _step(said)) is not None:
-            steps[rank] = steps[""] = step
-        if not mark.search(said):
+        elif "tep" in said or "/" in said:
+            for who in {rank, ""}:
+                counted.setdefault(who, deque(maxlen=STEPS)).append(said)
+        if not any(word in said for word in words) or not mark.search(said):
             continue
         while len(coming) < AHEAD and (more := next(source, None)) is not None:
             coming.append(more)
-        text = _whole(said, rank, coming, mark)
+        text = _whole(said, rank, (line for _, line in coming), mark)
         found = wordings.parse(text)
         if found is not None:
-            yield Crash(found, number, rank, steps.get(rank, steps.get("")), tuple(frames.pop(rank, ())), text)
+            step = next((n for who in (rank, "") for n in map(_step, reversed(counted.get(who, ()))) if n is not None), None)
+            yield Crash(found, number, rank, step, tuple(frames.pop(rank, ())), text)
 
 
 def told_apart(crashes: Iterable[Crash]) -> list[Crash]:
@@ -89,16 +92,27 @@ def told_apart(crashes: Iterable[Crash]) -> list[Crash]:
 
 
 # ---------------------------------------------------------------------- inside
+def _telling(lines: Iterator[str], words: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Lines with their numbers: of a stretch that holds none of the words only its end, which may count steps, and what a message before it goes on with."""
+    number, told = 0, False
+    while stretch := list(islice(lines, STRETCH)):
+        text, before = "".join(stretch), told
+        told = any(word in text for word in words)
+        ahead = len(stretch) if told else AHEAD if before else 0
+        yield from enumerate(stretch[:ahead], number + 1)
+        rest = max(len(stretch) - STEPS, ahead)
+        yield from enumerate(stretch[rest:], number + rest + 1)
+        number += len(stretch)
+
+
 def _who(line: str) -> tuple[str, str]:
-    match = PREFIX.match(line)
+    match = PREFIX.match(line) if line[:1] in STARTS or ": [" in line[:80] else None
     if match is None:
         return "", line
     return next(number for number in match.groups() if number is not None), line[match.end() :]
 
 
 def _step(said: str) -> int | None:
-    if "/" not in said and "tep" not in said:
-        return None
     found = STEP.search(said)
     return None if found is None else int(next(number for number in found.groups() if number is not None))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memcalc.whatif.diagnose.log import read
+from memcalc.whatif.diagnose.log import STRETCH, read
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU {gpu} has a total capacity of 79.15 GiB of which 1.25 GiB is free."
 
@@ -31,8 +31,24 @@ def test_a_log_without_end_is_not_held() -> None:
 
     def lines() -> Iterator[str]:
         yield f"{OOM.format(gpu=0)}\n"
-        for i in range(100):
+        for i in range(2 * STRETCH):
             yield f"line {i}\n"
         raise AssertionError
 
     assert next(read(lines())).line == 1
+
+
+def test_what_lies_far_before_or_over_the_end_of_a_stretch_is_found() -> None:
+    """The step of a long calm stretch, and a message whose second line is the first of the next."""
+    calm = [f"step={i} loss 2.3\n" for i in range(2 * STRETCH + 500)]
+    lines = [
+        *calm,
+        *["-\n"] * (STRETCH - 501),
+        "CUDA out of memory. Tried to allocate 2.00 GiB.\n",
+        "GPU 1 has a total capacity of 79.15 GiB.\n",
+        *["-\n"] * 3000,
+    ]
+    (crash,) = read(lines)
+    assert (crash.line, crash.message.gpu) == (3 * STRETCH, 1)
+    (crash,) = read([*calm, f"{OOM.format(gpu=0)}\n"])
+    assert crash.step == 2 * STRETCH + 499

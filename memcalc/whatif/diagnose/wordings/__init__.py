@@ -1,7 +1,7 @@
 """The wordings of out-of-memory messages, a file for each family of them, found by its presence.
 
-A file offers ``MARK``, a regular expression without groups that any line of that family contains, and ``parse(text)``, which reads a message that
-begins at the mark's line, or answers None.
+A file offers ``WORDS``, of which a line that begins a message contains one (plain text is found ten times faster than a pattern), ``MARK``, a regular
+expression without groups that such a line contains, too, and ``parse(text)``, which reads a message that begins at the mark's line, or answers None.
 """
 
 from __future__ import annotations
@@ -19,6 +19,12 @@ from memcalc.whatif.diagnose.message import Message
 def families() -> tuple[ModuleType, ...]:
     """Every module of this package, in the order of their names: the general ones come last (``z_…``)."""
     return tuple(import_module(f"{__name__}.{name}") for name in sorted(info.name for info in iter_modules(__path__)))
+
+
+def words() -> tuple[str, ...]:
+    """Plain text, of which every line with the beginning of a message contains some."""
+    found = dict.fromkeys(word for module in families() for word in module.WORDS)
+    return tuple(word for word in found if not any(other != word and other in word for other in found))
 
 
 def mark() -> str:

@@ -6,6 +6,7 @@ import re
 
 from memcalc.whatif.diagnose.message import Message, size
 
+WORDS = ("Max_MA",)
 MARK = r"MA [\d.]+ GB +Max_MA"
 
 USAGE = re.compile(r"MA (?P<now>[\d.]+) GB +Max_MA (?P<most>[\d.]+) GB +CA (?P<reserved>[\d.]+) GB +Max_CA (?P<top>[\d.]+) GB")

@@ -6,6 +6,21 @@ import re
 
 from memcalc.whatif.diagnose.message import Message, size
 
+WORDS = (
+    "Killed process",
+    "oom-kill",
+    "oom_kill",
+    "OOMKilled",
+    "exitcode",
+    "exit code",
+    "return code = -9",
+    "SIGKILL",
+    "DefaultCPUAllocator",
+    "cannot pin",
+    "signal: 9",
+    "signal:9",
+    "dmesg: OOM",
+)
 MARK = (
     r"Killed process \d+|oom-kill:constraint|exit ?code:? ?:?\(?-9\b"
     r"|exits with return code = -9|died with <Signals\.SIGKILL|OOMKilled|oom_kill event|oom-kill event"

@@ -6,6 +6,7 @@ import re
 
 from memcalc.whatif.diagnose.message import Message
 
+WORDS = ("STATUS_ALLOC_FAILED", "STATUS_NOT_INITIALIZED", "NCCL WARN")
 MARK = r"CU(?:BLAS|DNN|SOLVER|SPARSE)_STATUS_(?:ALLOC_FAILED|NOT_INITIALIZED)|HIPBLAS_STATUS_ALLOC_FAILED|NCCL WARN .*out of memory"
 
 FAILED = re.compile(

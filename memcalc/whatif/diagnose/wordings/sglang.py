@@ -6,6 +6,7 @@ import re
 
 from memcalc.whatif.diagnose.message import Message
 
+WORDS = ("--mem-fraction-static", "lower your batch size")
 MARK = r"Not enough memory\. Please try to increase --mem-fraction-static|(?:Prefill|Decode) out of memory\. Try to lower your batch size"
 
 REFUSED = re.compile(r"Not enough memory\. Please try to increase --mem-fraction-static")

@@ -6,6 +6,7 @@ import re
 
 from memcalc.whatif.diagnose.message import SIZE, Message, size
 
+WORDS = ("out of memory. Tried",)
 MARK = r"out of memory\. Tried to allocate"
 
 HEAD = re.compile(rf"(?P<device>CUDA|HIP|NPU|XPU|MUSA|MLU) out of memory\. Tried to allocate (?P<wanted>{SIZE})\s*\((?P<inside>(?:GPU|NPU|XPU)?[^()]*)")

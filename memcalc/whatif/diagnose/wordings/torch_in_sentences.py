@@ -6,6 +6,7 @@ import re
 
 from memcalc.whatif.diagnose.message import SIZE, Message, size
 
+WORDS = ("out of memory. Tried",)
 MARK = r"out of memory\. Tried to allocate"
 
 HEAD = re.compile(

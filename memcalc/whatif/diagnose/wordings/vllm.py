@@ -6,6 +6,7 @@ import re
 
 from memcalc.whatif.diagnose.message import SIZE, Message, size
 
+WORDS = ("KV cache", "cache blocks", "GPU memory utilization")
 MARK = (
     r"larger than the maximum number of tokens that can be stored in KV cache|KV cache is needed, which is larger than|No available memory for the cache blocks"
     r"|is less than desired GPU memory utilization"

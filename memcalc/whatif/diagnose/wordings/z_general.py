@@ -6,6 +6,7 @@ import re
 
 from memcalc.whatif.diagnose.message import SIZE, Message, size
 
+WORDS = ("out of memory", "OUT_OF_MEMORY", "MemoryAllocation", "RESOURCE_EXHAUSTED", "OutOfMemory")
 MARK = (
     r"(?:CUDA|HIP|NPU|XPU|cuda|hip) (?:error: )?out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|RESOURCE_EXHAUSTED: Out of memory"
     r"|MPS backend out of memory|hipErrorOutOfMemory"
@@ -14,7 +15,7 @@ MARK = (
 MPS = re.compile(rf"MPS backend out of memory \(MPS allocated: ({SIZE}), other allocations: ({SIZE}), max allowed: ({SIZE})\)\. Tried to allocate ({SIZE})")
 JAX = re.compile(r"RESOURCE_EXHAUSTED: Out of memory.{0,60}?allocat(?:e|ing) (\d+) bytes")
 WANTED = re.compile(rf"out of memory\. Tried to allocate ({SIZE})")
-WORDS = re.compile(MARK)
+ALONE = re.compile(MARK)
 
 
 def parse(text: str) -> Message | None:
@@ -24,7 +25,7 @@ def parse(text: str) -> Message | None:
         return Message("device", "torch, MPS", wanted, capacity, allocated)
     if found := JAX.search(text):
         return Message("device", "XLA", size(f"{found[1]} bytes"))
-    found = WORDS.search(text)
+    found = ALONE.search(text)
     if found is None:
         return None
     printed = WANTED.search(text)

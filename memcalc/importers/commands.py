@@ -131,6 +131,7 @@ def _by_keys(words: Words) -> str:
         ("ms_swift", {"tuner_type", "train_type", "split_dataset_ratio"}),
         ("openrlhf", {"zero_stage", "ds.zero_stage", "micro_train_batch_size"}),
         ("verl", {"actor_rollout_ref.model.path"}),
+        ("deepspeed_chat", {"actor_model_name_or_path"}),
     )
     return next((name for name, marks in tests if keys & marks), "trainer")
 
@@ -145,10 +146,6 @@ def _arguments(facts: Facts, words: Sequence[str], format_name: str, *, position
         parsed = Words(tuple((_long(key, shown), value, shown) for key, value, shown in parsed.given), parsed.plain)
     if "~started_by_deepspeed" in facts.found and format_name == "trainer":
         parsed = _plain_deepspeed(facts, parsed)
-    actor = parsed.get("actor_model_name_or_path")
-    if actor is not None:
-        facts.put("model", actor, "--actor_model_name_or_path")
-        facts.put("task", "ppo", "--actor_model_name_or_path")
     facts.rank = COMMAND
     read_into(facts, as_source(parsed, format_), format_, rank=COMMAND)
 

@@ -114,7 +114,7 @@ def _roles(run: Run, task: Task) -> dict[str, Mapping[str, Any]]:
         if own is not None and own is not True and own is not False and not isinstance(own, Mapping):
             raise InputError(f"it is {own!r}; accepted: a map of keys, or null for none", where=f"roles.{name}")
     wanted = [name for name in task.roles if name != "reference" or _has_reference(run, task)]
-    wanted += [name for name in asked if name not in wanted and name != "actor"]
+    wanted += [name for name in asked if name not in wanted and name != "actor" and not (name == "reference" and task.is_online)]
     found = {name: asked.get(name, {}) for name in wanted}
     return {name: {} if own is True else own for name, own in found.items() if own is not None and own is not False and not _is_precomputed(own)}
 

@@ -119,7 +119,7 @@ class _Phases:
         self.stage.walk.reasons[path] = why
         there = self.server.weights if self.server is not None else NOTHING
         asleep = less(self.asleep, there) if self.asleep.by_path.keys() & there.by_path.keys() else self.asleep
-        self.stage.phase("weight_sync", {ACTOR: self.stage.actor.resident}, there, asleep, Snapshot(bucket, {path: bucket}))
+        self.stage.phase("weight_sync", {ACTOR: self.stage.actor.at_rest}, there, asleep, Snapshot(bucket, {path: bucket}))
 
     def host(self) -> tuple[Term, ...]:
         """What server and experience keep in the host's memory."""

@@ -67,6 +67,13 @@ class Player:
         kept = {path: n for path, n in self.resident.by_path.items() if not path.startswith(away)}
         return Snapshot(sum(kept.values()), kept)
 
+    @cached_property
+    def at_rest(self) -> Snapshot:
+        """What of it is on the card while it works and is not trained: optimizer states that are put away stay away."""
+        away = IDLE["optimizer"] if "optimizer" in self.role.idle else ()
+        kept = {path: n for path, n in self.resident.by_path.items() if not path.startswith(away)}
+        return Snapshot(sum(kept.values()), kept) if away else self.resident
+
     @property
     def away_bytes(self) -> Any:
         """What of it waits on the host."""
@@ -106,7 +113,9 @@ class Player:
         strategy.resident(walk)
         with walk.window("scores"):
             step.forward(walk, plan, strategy)
-        return self._taken(walk, "scores")
+        self._note(walk)
+        asleep = less(self.resident, self.at_rest)
+        return less(self._own(walk.instants["scores"]), asleep if self.detailed else Snapshot(asleep.total, {}))
 
     def updates(self, objective: Objective, *, aside: Callable[[Walk], None] | None = None) -> tuple[Walk, Plan, Strategy]:
         """A training step, all of its instants; arguments as for `scores` and `step.train`."""
@@ -142,7 +151,7 @@ class Player:
         more = less(max_of(walk.instants["prefill"], walk.instants["generate"]), Snapshot(held.total, held.by_path if self.detailed else {}))
         whole = {path: n for path, n in held.by_path.items() if gathered and path.startswith("weights/")}
         moved = {f"weights/gathered for generation/{path.removeprefix('weights/')}": n for path, n in whole.items()}
-        return plus(self.resident, more, Snapshot(sum(whole.values()), moved))
+        return plus(self.at_rest, more, Snapshot(sum(whole.values()), moved))
 
     # ------------------------------------------------------------------ inside
     def _settings(self, objective: Objective | None = None) -> Settings:
@@ -160,10 +169,6 @@ class Player:
     def _note(self, walk: Walk) -> None:
         self.reasons |= walk.reasons
         self.records |= walk.records
-
-    def _taken(self, walk: Walk, name: str) -> Snapshot:
-        self._note(walk)
-        return self._own(walk.instants[name])
 
     def _own(self, shot: Snapshot) -> Snapshot:
         """Without the weights that are another's."""

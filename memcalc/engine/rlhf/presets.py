@@ -104,13 +104,14 @@ PRESETS: dict[str, Preset] = {
         habits=Habits(whole=True, gathers=True),
     ),
     "nemo-rl": Preset(
-        "NeMo-RL 0.4",
+        "NeMo-RL 0.5",
         {
             "dtype": "float32",
             "autocast": "bfloat16",
             "sharding": {"engine": "fsdp2"},
             "rollout": {"engine": "vllm", "prompt_length": 512, "response_length": 512, "gpu_memory_utilization": 0.6, "num_generations": 16, "sleep_level": 1},
             "rl": {"kl": "loss"},
+            "roles": {"actor": {"idle": {"params": "cpu", "optimizer": "cpu"}}, "reference": {"idle": {"params": "cpu"}}},
         },
         habits=Habits(objective="policy in fp32", whole=True),
     ),
@@ -166,6 +167,11 @@ def _says_engine(spec: Spec) -> bool:
     return isinstance(spec, ShardingSpec) and bool(spec.engine or spec.deepspeed)
 
 
+def _plain(value: Any) -> str:
+    """As YAML has it in one line."""
+    return f"{{{', '.join(f'{key}: {_plain(inner)}' for key, inner in value.items())}}}" if isinstance(value, Mapping) else str(value)
+
+
 def _taken(spec: Any, keys: Keys, place: str = "") -> list[str]:
     found = []
     for key, value in keys.items():
@@ -174,5 +180,5 @@ def _taken(spec: Any, keys: Keys, place: str = "") -> list[str]:
             if not _says_engine(inner):
                 found += _taken(inner, value, f"{key}.")
         elif key not in spec.model_fields_set:
-            found.append(f"{place}{key} {value}")
+            found.append(f"{place}{key} {_plain(value)}")
     return found

@@ -8,7 +8,7 @@ from typing import Any
 from memcalc.errors import InputError
 from memcalc.importers.facts import TRAINER, Entry, Facts, Link, Rule
 from memcalc.importers.format import Format
-from memcalc.importers.rules import names, switch, unless, whole_number
+from memcalc.importers.rules import Write, each, names, switch, unless, whole_number, word
 
 VERSION = "NeMo-RL 0.5"
 
@@ -35,7 +35,7 @@ def _below(section: str) -> dict[str, Rule]:
     }
 
 
-def _algorithm(name: str) -> Rule:
+def _algorithm(name: str) -> Write:
     return lambda facts, entry: facts.put("task", name, entry.where)
 
 
@@ -66,10 +66,14 @@ KEYS: dict[str, Rule] = {
     "policy.dtensor_cfg.lora_cfg.dim": whole_number("lora.r"),
     "policy.dtensor_cfg.lora_cfg.match_all_linear": switch("lora.target_modules", "all-linear", None),
     "policy.megatron_cfg.peft.enabled": switch("~megatron.lora"),
-    "policy.generation.vllm_cfg.gpu_memory_utilization": lambda facts, entry: facts.put("rollout.gpu_memory_utilization", entry.value, entry.where),
-    "policy.generation.vllm_cfg.tensor_parallel_size": lambda facts, entry: facts.put("rollout.tensor_model_parallel_size", entry.value, entry.where),
-    "policy.generation.vllm_cfg.max_model_len": lambda facts, entry: facts.put("rollout.max_model_len", entry.value, entry.where),
-    "grpo.num_generations_per_prompt": _algorithm("grpo"),
+    "policy.logprob_batch_size": whole_number("rl.score_micro_batch"),
+    "policy.generation.backend": word("rollout.engine", {"vllm": "vllm", "sglang": "sglang", "hf": "transformers", "megatron": "transformers"}),
+    "policy.generation.colocated.enabled": switch("rollout.on", "same", "other"),
+    "policy.generation.vllm_cfg.gpu_memory_utilization": "rollout.gpu_memory_utilization",
+    "policy.generation.vllm_cfg.tensor_parallel_size": whole_number("rollout.tensor_parallel_size"),
+    "grpo.num_generations_per_prompt": each(_algorithm("grpo"), whole_number("rollout.num_generations")),
+    "grpo.num_prompts_per_step": whole_number("~prompts"),
+    "loss_fn.reference_policy_kl_penalty": lambda facts, entry: facts.put("rl.kl", "none" if float(entry.value or 0) == 0 else "loss", entry.where),
     "dpo.max_num_epochs": _algorithm("dpo"),
     "cluster.gpus_per_node": whole_number("~gpus_per_node"),
     "cluster.num_nodes": whole_number("~nodes"),
@@ -115,6 +119,19 @@ def finish(facts: Facts) -> None:
             facts.put("dtype", "float32", f"{VERSION} holds weights in fp32")
             facts.put("autocast", low, facts.where("~load_dtype"))
     facts.default("optimizer", "adamw_torch", VERSION)
+    _cast(facts)
+
+
+def _cast(facts: Facts) -> None:
+    """Of GRPO, what generates, and what of the policy makes room for it (algorithms/grpo.py, offload_before_refit and offload_after_refit)."""
+    if facts.get("task") != "grpo":
+        for name in [name for name in facts.found if name.startswith(("rollout.", "rl."))]:
+            del facts.found[name]
+        return
+    facts.default("rl.framework", "nemo-rl", VERSION)
+    prompts, cards = facts.get("~prompts"), facts.get("~gpus_per_node")
+    if prompts is not None and cards is not None and prompts % (cards * facts.get("~nodes", 1)) == 0:
+        facts.put("rollout.prompts", prompts // (cards * facts.get("~nodes", 1)), facts.where("~prompts"))
 
 
 FORMAT = Format(

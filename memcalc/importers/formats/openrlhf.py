@@ -132,7 +132,7 @@ def finish(facts: Facts) -> None:
 
 
 def _cast(facts: Facts) -> None:
-    """Of reinforcement learning, who is there: models and engines have cards of their own unless all are colocated (cli/train_ppo_ray.py)."""
+    """Of reinforcement learning, who is there, and where."""
     if facts.get("task") == "ppo" and "~algorithm" in facts.found:
         facts.put("task", facts.get("~algorithm"), facts.where("~algorithm"))
     if facts.get("task") not in ESTIMATORS.values():
@@ -140,28 +140,41 @@ def _cast(facts: Facts) -> None:
             del facts.found[name]
         return
     facts.default("rl.framework", "openrlhf", VERSION)
-    there = {"critic"} if facts.get("task") == "ppo" else set()
-    if "~reward" in facts.found and not str(facts.get("~reward")).startswith("http"):
-        there.add("reward")
-        facts.put("roles.reward.model", facts.get("~reward"), facts.where("~reward"))
-    elif facts.get("task") == "ppo":
-        facts.put("roles.reward", None, "rewards come from elsewhere")
-    if not there & {"critic"}:
-        facts.found.pop("roles.critic.model", None)
-    if facts.get("rl.kl") != "none":
-        there.add("reference")
-        if facts.get("~ref_offload", False) and facts.get("~ds.stage", 2) == 3:
-            facts.put("roles.reference.offload.params", "cpu", facts.where("~ref_offload"))
-    if not facts.get("~colocate", False):
-        alone = there - ({"reference"} if facts.get("~colocate_ref", False) else set())
-        for role in sorted(alone):
-            facts.default(f"roles.{role}.on", "other", VERSION)
-        facts.default("rollout.on", "other", VERSION)
+    _place(facts, _there(facts))
     if facts.get("~engines") == 0:
         facts.put("rollout.engine", "transformers", facts.where("~engines"))
     total, cards = facts.get("~rollout_batch"), facts.get("~gpus_per_node")
     if total is not None and cards is not None and total % (cards * facts.get("~nodes", 1)) == 0:
         facts.put("rollout.prompts", total // (cards * facts.get("~nodes", 1)), facts.where("~rollout_batch"))
+
+
+def _there(facts: Facts) -> set[str]:
+    """The models beside the actor."""
+    there = set()
+    if facts.get("task") == "ppo":
+        there.add("critic")
+    else:
+        facts.found.pop("roles.critic.model", None)
+    if "~reward" in facts.found and not str(facts.get("~reward")).startswith("http"):
+        there.add("reward")
+        facts.put("roles.reward.model", facts.get("~reward"), facts.where("~reward"))
+    elif facts.get("task") == "ppo":
+        facts.put("roles.reward", None, "rewards come from elsewhere")
+    if facts.get("rl.kl") != "none":
+        there.add("reference")
+        if facts.get("~ref_offload", False) and facts.get("~ds.stage", 2) == 3:
+            facts.put("roles.reference.offload.params", "cpu", facts.where("~ref_offload"))
+    return there
+
+
+def _place(facts: Facts, there: set[str]) -> None:
+    """Models and engines have cards of their own unless all are colocated (cli/train_ppo_ray.py)."""
+    if facts.get("~colocate", False):
+        return
+    beside = {"reference"} if facts.get("~colocate_ref", False) else set()
+    for role in sorted(there - beside):
+        facts.default(f"roles.{role}.on", "other", VERSION)
+    facts.default("rollout.on", "other", VERSION)
 
 
 FORMAT = Format(

@@ -12,7 +12,16 @@ from memcalc.importers.rules import names, switch, unless, when, whole_number, w
 
 VERSION = "verl 0.6"
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.ref.", "actor_rollout_ref.rollout."
-HELD = ("enforce_eager", "max_num_batched_tokens", "max_num_seqs", "dtype", "max_model_len", "layered_summon", "data_parallel_size", "pipeline_model_parallel_size")
+HELD = (
+    "enforce_eager",
+    "max_num_batched_tokens",
+    "max_num_seqs",
+    "dtype",
+    "max_model_len",
+    "layered_summon",
+    "data_parallel_size",
+    "pipeline_model_parallel_size",
+)
 """Keys of what generates that memcalc has no key for there."""
 TASKS = {"gae": "ppo", "rloo": "rloo", "reinforce_plus_plus": "reinforce++", "reinforce_plus_plus_baseline": "reinforce++"}
 """By the estimator of advantages; all others are kinds of GRPO."""

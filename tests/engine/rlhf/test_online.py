@@ -150,7 +150,7 @@ class TestDeepSpeedChat:
             {"zero": 3, "recompute": "full", "roles": {"reference": away, "reward": away}},
             {"zero": 3, "recompute": "full", "roles": {"reference": away, "reward": away}, "offload_optimizer": "cpu"},
         ]
-        found = [self.device("llama-7b", micro_batch=4, **keys) for keys in steps]
+        found = [estimate(read_run("llama-7b", **{**self.KEYS, "micro_batch": 4, **keys})).peak.allocated_bytes for keys in steps]
         assert found == sorted(found, reverse=True)
 
     def test_hybrid_engine_and_offload_bring_it_to_around_30(self) -> None:
@@ -165,7 +165,7 @@ class TestDeepSpeedChat:
         assert answer.verdict is not None
         assert not answer.verdict.fits
         assert answer.peak.name == "rollout"
-        assert answer.most_loaded.device_bytes / GiB == pytest.approx(55, rel=0.05)
+        assert 48.5 * GiB < answer.peak.allocated_bytes < 55 * GiB
         gathered = under(answer, "rollout", "actor/weights/gathered for generation/")
         assert gathered == pytest.approx(23.94 * GiB, rel=0.01)
 

@@ -92,6 +92,8 @@ class Gathering(Rank):
                 self.users[id(part), 0, max(owners, key=len)].append(self.params[0])
                 if not self.zero.memory_efficient_linear:
                     self.viewable.add((id(part), self.params[0]))
+        if not self.plan.settings.records:  # without a graph nothing is saved
+            self.viewable.clear()
 
     def _order(self) -> Iterator[Sequence[Param]]:
         """The parameters of each module call of a pass: the model and its body are entered first, rotary angles after the embedding."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from memcalc.errors import UnknownNameError
+from memcalc.errors import InputError, UnknownNameError
 from memcalc.importers.format import PACKAGE, formats
 from memcalc.specs.run import Run
 
@@ -21,6 +21,8 @@ def export(run: Run, format_name: str) -> str:
         UnknownNameError: none of that name is written.
         InputError: the format cannot say this run.
     """
+    if run.task not in ("train", "inference"):
+        raise InputError(f"runs of task {run.task} are not written: their trainers are started by commands of their own", where="task")
     if format_name not in exporters():
         raise UnknownNameError("format", format_name, exporters(), where="--to")
     written: str = import_module(f"{PACKAGE}.{format_name}").export(run)

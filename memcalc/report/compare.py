@@ -25,7 +25,7 @@ def text(found: Comparison, style: Style) -> str:
     """The whole comparison."""
     unit = _unit(found)
     letters = letters_of(found)
-    rows = rows_of([estimate.peak.terms for estimate in found.estimates])
+    rows = rows_of(found.peaks())
     cells = [["", *_heads(letters)], *(["  " * row.depth + row.label, *_cells(row, unit)] for row in rows)]
     cells += [["allocated", *_cells(_total(found), unit)], *_facts(found, unit)]
     numbers = max(map(len, columns([row[1:] for row in cells])))
@@ -74,7 +74,7 @@ def as_json(found: Comparison) -> str:
 def markdown(found: Comparison) -> str:
     """The comparison as a markdown table, with the sentences below."""
     unit = _unit(found)
-    rows = rows_of([estimate.peak.terms for estimate in found.estimates])
+    rows = rows_of(found.peaks())
     head = [unit.name, *(part for i, name in enumerate(found.names) for part in ((name, "Δ") if i else (name,)))]
     cells = [[f"{'&emsp;' * row.depth}{row.label}", *_cells(row, unit)] for row in rows]
     cells += [["**allocated**", *_cells(_total(found), unit)], *_facts(found, unit)]

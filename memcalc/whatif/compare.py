@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import Any, NamedTuple
 
-from memcalc.engine.result import Estimate
+from memcalc.engine.result import Estimate, Term
 from memcalc.errors import InputError
 from memcalc.specs.fields import Leaf, flags
 from memcalc.specs.run import Run
 
+ACTOR = "actor/"
+"""Begins the paths of the model that learns, where there are others."""
 Source = Run | Mapping[str, Any] | str | PathLike[str]
 
 
@@ -25,11 +28,19 @@ class Comparison(NamedTuple):
     names: tuple[str, ...]
     estimates: tuple[Estimate, ...]
 
+    def peaks(self) -> tuple[tuple[Term, ...], ...]:
+        """What is alive at each run's own peak. Beside a run of several models, the one model of another is an actor, too."""
+        several = [any(term.path.startswith(ACTOR) for term in estimate.peak.terms) for estimate in self.estimates]
+        return tuple(
+            tuple(replace(term, path=f"{ACTOR}{term.path}") for term in estimate.peak.terms) if any(several) and not has_roles else estimate.peak.terms
+            for estimate, has_roles in zip(self.estimates, several, strict=True)
+        )
+
     def terms(self) -> dict[str, tuple[int, ...]]:
         """Bytes of every path at each run's own peak; zero where a run has none of it."""
         found: dict[str, list[int]] = {}
-        for i, estimate in enumerate(self.estimates):
-            for term in estimate.peak.terms:
+        for i, terms in enumerate(self.peaks()):
+            for term in terms:
                 found.setdefault(term.path, [0] * len(self.estimates))[i] += term.bytes
         return {path: tuple(values) for path, values in found.items()}
 

@@ -66,9 +66,10 @@ class Stage:
         self.walk.instants[name] = Snapshot(total.total, {path: n for path, n in total.by_path.items() if n} if self.detailed else {})
 
     def load(self) -> None:
-        """The phase ``load``: models come one after the other, and each engine is constructed beside those that are there."""
+        """The phase ``load``: all are there. On request, and where one comes whole before it is cut, as they come, one after the other."""
         there, most = Snapshot(0, {}), []
-        for name, player in self.players.items():
+        constructed = self.job.run.initialize or any(player.job.loads_whole for player in self.players.values())
+        for name, player in self.players.items() if constructed else ():
             most.append(plus(there, named(name, player.loaded)))
             there = plus(there, named(name, player.idle if name != ACTOR else player.resident))
         found = max_of(*most, plus(*(named(name, player.resident) for name, player in self.players.items())))

@@ -11,13 +11,12 @@ from typing import TYPE_CHECKING, TextIO
 from memcalc.cli.shell.command import Argument, Command, Given, Option
 from memcalc.cli.shell.errors import DOES_NOT_FIT, FITS
 from memcalc.cli.shell.files import FROM, asked
-from memcalc.cli.shell.output import OUT_FILE, format_option, sink
+from memcalc.cli.shell.output import OUT_FILE, Sink, format_option, sink
 from memcalc.cli.shell.runs import MODEL, run_options
 from memcalc.errors import InputError
 
 if TYPE_CHECKING:
     from memcalc.specs.run import Run
-    from memcalc.whatif.advise import Advice
     from memcalc.whatif.diagnose import Diagnosis
 
 LOG = Argument("LOG", "a log with an out-of-memory message, or - for stdin", required=True)
@@ -36,7 +35,7 @@ def run(given: Given) -> int:
     from memcalc.whatif.diagnose import diagnose
 
     log, *words = given.arguments
-    job = asked(given, words).run if words or given.text("config") or given.text("from") else None
+    job = asked(given, words).run if words or given.launch or given.text("config") or given.text("from") else None
     with opened(log) as lines:
         found = diagnose(lines, job)
     out = sink(given)
@@ -48,25 +47,30 @@ def run(given: Given) -> int:
     else:
         style = Style(out.width, out.colour)
         parts = [report.text(found, style) if out.format == "table" else report.markdown(found)]
-        advice = ladder(found, job) if given.flags.get("ladder", True) else None
-        if advice is not None:
-            from memcalc.report import advise
-
-            parts.append(advise.text(advice, style) if out.format == "table" else advise.markdown(advice))
-        out.write("\n\n".join(parts))
+        parts.append(ladder(found, job, out) if given.flags.get("ladder", True) else "")
+        out.write("\n\n".join(filter(None, parts)))
     return DOES_NOT_FIT if found.findings else FITS
 
 
-def ladder(found: Diagnosis, job: Run | None) -> Advice | None:
-    """What to change from here: where a card ran out of memory, and the run and its cards are known."""
-    if job is None or not any(finding.crash.message.kind == "device" for finding in found.findings):
-        return None
+def ladder(found: Diagnosis, job: Run | None, out: Sink) -> str:
+    """What to change from here, in words: where a card ran out of memory or a server would not start, and the run and its cards are known."""
+    if job is None or not any(finding.crash.message.kind in ("device", "refusal", "library") for finding in found.findings):
+        return ""
     if job.hardware.gpu is None and found.limit_bytes is None:
-        return None
+        return ""
     from memcalc.engine.resolve import SERVERS
+    from memcalc.report import advise as report
+    from memcalc.report import serving_advice
+    from memcalc.report.style import Style
     from memcalc.whatif.advise import advise
+    from memcalc.whatif.serving_advice import advise_server
 
-    return None if job.code in SERVERS else advise(job, limit_bytes=found.limit_bytes)
+    style = Style(out.width, out.colour)
+    if job.code in SERVERS:
+        served = advise_server(job) if job.hardware.gpu is not None else None
+        return "" if served is None else serving_advice.text(served, style) if out.format == "table" else serving_advice.markdown(served)
+    advice = advise(job, limit_bytes=found.limit_bytes)
+    return report.text(advice, style) if out.format == "table" else report.markdown(advice)
 
 
 @contextmanager
@@ -94,6 +98,7 @@ COMMAND = Command(
     "After a crash: what an out-of-memory message means, which tensor it was, where in the step, and what to change.",
     (LOG, MODEL._replace(many=True)),
     options,
+    launches=True,
     example=(
         "memcalc diagnose train.log",
         "memcalc diagnose train.log --run run.yaml",

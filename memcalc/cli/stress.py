@@ -148,5 +148,6 @@ COMMAND = Command(
     "What a run that fits may still die of: a long sample, a checkpoint, an evaluation, an overflow, a hot expert, …; exit 1 where it does not survive one.",
     (MODEL._replace(many=True),),
     options,
+    launches=True,
     example=("memcalc stress llama-13b --zero 3 --gpus 4 --gpu v100-32g --offload-optimizer cpu --recompute full", "memcalc stress run.yaml --only checkpoint"),
 )

@@ -21,6 +21,10 @@ MORE = 1.1
 """More than so many times what the estimate says is not explained by it."""
 
 
+KEPT = 0.03
+"""Of what is in tensors, so much is always reserved beside it."""
+
+
 class Asked(NamedTuple):
     """The run that a log belongs to, as far as causes need it.
 
@@ -100,10 +104,12 @@ def unexplained(scene: Scene) -> Cause | None:
 
 
 def fragmented(scene: Scene) -> Cause | None:
-    """There was room, in pieces."""
+    """There was room, in pieces: more of them than the allocator always keeps."""
     m = scene.crash.message
     spare = m.unallocated_bytes
-    if m.wanted is None or spare is None or m.free is None or spare + m.free.bytes < m.wanted.bytes:
+    if m.wanted is None or spare is None or m.allocated is None or m.free is None or spare + m.free.bytes < m.wanted.bytes:
+        return None
+    if spare < KEPT * m.allocated.bytes:
         return None
     return Cause("fragmentation", {"unallocated_bytes": spare, "free_bytes": m.free.bytes, "wanted_bytes": m.wanted.bytes})
 

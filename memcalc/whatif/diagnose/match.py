@@ -15,6 +15,9 @@ from memcalc.whatif.diagnose.tensors import Request
 NEAR, CLOSE = 0.02, 0.005
 """A near miss is at most so far off; one that is close is as likely as a size that is printed alike elsewhere in the step."""
 
+LARGE = 0.02
+"""A size tells a length only where it is at least this share of what is alive: smaller ones are some tensor's at some length, always."""
+
 How = Literal["exact", "at another length", "near"]
 
 
@@ -49,7 +52,7 @@ def matches(job: Job, walked: Sequence[Walked], wanted: Size, *, position: Posit
     found: list[Match] = []
     for one in walked:
         for request in {(r.name, r.bytes): r for r in (*forms.requests(job, one), *tensors.recorded(one))}.values():
-            match = _match(request, job, one, wanted, position)
+            match = _match(request, job, one, wanted, position, tells_length=allocated is None or wanted.bytes >= LARGE * allocated.bytes)
             if match is not None:
                 found.append(match)
     found.sort(key=lambda m: _rank(m, wanted, position, allocated))
@@ -57,12 +60,12 @@ def matches(job: Job, walked: Sequence[Walked], wanted: Size, *, position: Posit
 
 
 # ---------------------------------------------------------------------- inside
-def _match(request: Request, job: Job, walked: Walked, wanted: Size, position: Position | None) -> Match | None:
+def _match(request: Request, job: Job, walked: Walked, wanted: Size, position: Position | None, *, tells_length: bool) -> Match | None:
     here = position is not None and bool({position.name, *position.instants} & set(request.where))
     alive = _alive(request, walked)
     if wanted.admits(request_bytes(request.bytes)) or wanted.admits(request.bytes):
         return Match(request, "exact", request.bytes, job.seq_len, here, alive)
-    if request.power and not request.supposed:
+    if request.power and not request.supposed and tells_length:
         length = round(job.seq_len * (wanted.bytes / request.bytes) ** (1 / request.power))
         num_bytes = round(request.bytes * (length / job.seq_len) ** request.power)
         if 1 < length < job.seq_len and wanted.admits(request_bytes(num_bytes)):

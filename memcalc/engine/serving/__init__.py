@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from memcalc.engine.cache import Policy, growth_bytes, sequence_bytes, token_bytes
+from memcalc.engine.cache import LayerCache, Policy, growth_bytes, sequence_bytes, token_bytes
 from memcalc.engine.result import Estimate, Instant, ModelFacts, RankEstimate, Serving, Term, Verdict
 from memcalc.engine.serving.budget import Budget, card_of
 from memcalc.engine.serving.rank import Rank, ranks_of
@@ -58,21 +58,21 @@ def asked(job: Job) -> dict[str, Any]:
 
 def pool(job: Job, rank: Rank, budget: Budget) -> Serving:
     """The pool of cache on a rank, in whole blocks where all its layers keep all tokens, and how many sequences it holds."""
-    policy, length = budget.policy, job.seq_len
-    each, uniform = token_bytes(rank.caches, policy), all(c.kind in ("attention", "latent") and c.window is None for c in rank.caches)
+    groups, length = budget.groups, job.seq_len
+    caches, policy = (rank.caches, budget.policy) if groups is None else (groups.caches, groups.policy)
+    each, uniform = token_bytes(rank.caches, policy), all(c.kind in ("attention", "latent") and c.window is None for c in caches)
     left = max(budget.kv_cache_bytes, 0)
-    if uniform and each:
-        blocks = job.run.serving.num_gpu_blocks_override or left // (each * policy.block)
-        left = blocks * each * policy.block
-    one = int(sequence_bytes(rank.caches, length, policy))
+    page = groups.page_bytes if groups is not None else each * policy.block if uniform else 0
+    if page:
+        left = (job.run.serving.num_gpu_blocks_override or left // page) * page
+    one = int(sequence_bytes(caches, length, policy))
     replicas = (job.run.sharding.dp or 1) if job.run.serving.enable_dp_attention else 1
     room = left * replicas if budget.room_bytes is None else max(budget.room_bytes, 0)
-    concurrency = room / one if one else float("inf")
-    tokens = left // each if uniform and each else int(left / one * length) if one else 0
+    tokens = groups.tokens(left) if groups is not None else left // each if uniform and each else int(left / one * length) if one else 0
     limit = max(length, job.model.max_position_embeddings or length)
     return Serving(
         engine=job.run.code,
-        policy=stored_how(rank, policy),
+        policy=stored_how(caches, policy),
         budget_bytes=budget.requested_bytes,
         kv_cache_bytes=left,
         token_bytes=int(each),
@@ -80,17 +80,17 @@ def pool(job: Job, rank: Rank, budget: Budget) -> Serving:
         block_size=policy.block,
         max_model_len=length,
         sequence_bytes=one,
-        max_concurrency=concurrency,
-        largest_model_len=_longest(rank, budget, room // replicas, limit),
+        max_concurrency=room / one if one else float("inf"),
+        largest_model_len=_longest(caches, policy, room // replicas, limit),
     )
 
 
-def stored_how(rank: Rank, policy: Policy) -> str:
+def stored_how(caches: tuple[LayerCache, ...], policy: Policy) -> str:
     """How the cache is stored, in words."""
-    kinds = {c.kind for c in rank.caches}
+    kinds = {c.kind for c in caches}
     parts = [policy.dtype if policy.value_dtype in (None, policy.dtype) else f"keys in {policy.dtype}, values in {policy.value_dtype}"]
     parts += ["latents on every rank"] * ("latent" in kinds and policy.latent)
-    parts += [f"windows keep {'their' if policy.windows else 'all'} tokens"] * any(c.window is not None for c in rank.caches)
+    parts += [f"windows keep {'their' if policy.windows else 'all'} tokens"] * any(c.window is not None for c in caches)
     parts += ["states beside"] * ("state" in kinds)
     return ", ".join([*parts, f"blocks of {policy.block}"] if policy.block > 1 else parts)
 
@@ -98,7 +98,7 @@ def stored_how(rank: Rank, policy: Policy) -> str:
 def rank_estimate(job: Job, rank: Rank, budget: Budget, serving: Serving) -> RankEstimate:
     """The instants of a rank: ``load``, ``prefill`` (everything at once), ``decode`` (between steps)."""
     at = {"pp": rank.stage.index}
-    growth = growth_bytes(rank.caches, budget.policy)
+    growth = growth_bytes(rank.caches if budget.groups is None else budget.groups.caches, budget.policy)
     cache = Term(
         "kv_cache/pool",
         serving.kv_cache_bytes,
@@ -114,11 +114,11 @@ def rank_estimate(job: Job, rank: Rank, budget: Budget, serving: Serving) -> Ran
     return RankEstimate(at, job.mesh.world // job.mesh.pp, instants, None, budget.device, budget.host)
 
 
-def _longest(rank: Rank, budget: Budget, left: int, limit: int) -> int:
+def _longest(caches: tuple[LayerCache, ...], policy: Policy, left: int, limit: int) -> int:
     """The longest sequence of which the pool holds one, up to a limit."""
 
     def fits(length: int) -> bool:
-        return int(sequence_bytes(rank.caches, length, budget.policy)) <= left
+        return int(sequence_bytes(caches, length, policy)) <= left
 
     if left <= 0 or not fits(1):
         return 0

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from memcalc.engine.cache import Policy
 from memcalc.engine.result import Term
+from memcalc.engine.serving.groups import Groups
 from memcalc.engine.serving.rank import attention_tp
 from memcalc.specs.gpus import Gpu, find_gpu
 from memcalc.specs.job import Job
@@ -26,6 +27,7 @@ class Budget(NamedTuple):
         refusal: why the engine would not get so far.
         assumptions, notes: in words.
         host: what it holds there.
+        groups: how the cache is divided where layers are not alike; None: it is not.
         room_bytes: what its cache could have, for an engine that takes no share of the card; None: what it has.
     """
 
@@ -41,6 +43,7 @@ class Budget(NamedTuple):
     notes: tuple[str, ...] = ()
     host: tuple[Term, ...] = ()
     room_bytes: int | None = None
+    groups: Groups | None = None
 
 
 def card_of(job: Job) -> Gpu:

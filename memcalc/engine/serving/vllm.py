@@ -5,8 +5,11 @@ Source: vLLM 0.33, v1/worker/gpu_worker.py, ``determine_available_memory``; engi
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from memcalc.engine.result import Term
 from memcalc.engine.serving.budget import Budget, card_of, policy_of
+from memcalc.engine.serving.groups import grouped
 from memcalc.engine.serving.loaded import generation, loaded
 from memcalc.engine.serving.rank import Rank, adapters_bytes, forward_bytes, hidden_bytes
 from memcalc.engine.serving.refusals import share
@@ -19,6 +22,8 @@ UTILIZATION = 0.92
 BLOCK = 16
 LARGEST_GRAPH = 512
 """No graph is captured for more tokens."""
+FP32_STATES = ("qwen3_5", "nemotron_h")
+"""Model types whose config.json asks for recurrent states in fp32 (``mamba_ssm_dtype``); those of others have the model's dtype."""
 PROFILE = "vllm/v1/worker/gpu_model_runner.py, profile_run"
 
 
@@ -42,11 +47,16 @@ def budget(job: Job, rank: Rank) -> Budget:
     context = Term("device/context", overheads.CUDA_CONTEXT_BYTES, "read", {}, "outside vLLM's budget: there before it looks")
     taken = rank.weights_bytes + sum(t.bytes for t in (*activations, *others, *shared))
     policy = policy_of(job, block=BLOCK, step_tokens=tokens)
+    if job.model.model_type.startswith(FP32_STATES):
+        policy = replace(policy, state_width=DTYPE_BYTES["float32"])
     free = card.capacity_bytes - overheads.CUDA_CONTEXT_BYTES
     taken_already = share(free_bytes=free, total_bytes=card.capacity_bytes, utilization=utilization, requested_bytes=requested)
     refusal = taken_already if free < requested else ""
     kv = asked.kv_cache_memory_bytes or requested - taken
-    return Budget(requested, rank.weights, activations, others, (context, *shared), kv, policy, refusal, tuple(assumptions), notes)
+    divided = grouped(rank.caches, policy)
+    if divided is not None and divided.num_groups > 1:
+        notes = (*notes, f"the cache is divided into {divided.num_groups} groups of layers with equal pages; vLLM counts a token as if it stood in all of them")
+    return Budget(requested, rank.weights, activations, others, (context, *shared), kv, policy, refusal, tuple(assumptions), notes, groups=divided)
 
 
 def sizes(job: Job) -> tuple[int, int, list[str]]:

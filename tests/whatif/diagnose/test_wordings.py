@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from memcalc.engine.result import Serving
+from memcalc.engine.serving import refusals
 from memcalc.whatif.diagnose import wordings
 from memcalc.whatif.diagnose.message import Message
 
@@ -60,6 +62,10 @@ LINES = {
         {"kind": "refusal", "wanted": 20.4 * G, "free": 3.21 * G, "capacity": 24 * G},
     ),
     "vLLM, nothing": ("ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`", {"kind": "refusal"}),
+    "llama.cpp": (
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 4096.00 MiB on device 1: cudaMalloc failed: out of memory",
+        {"kind": "device", "wanted": 4 * G, "gpu": 1},
+    ),
     "SGLang": ("RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value: mem_fraction_static=0.8", {"kind": "refusal"}),
     "the kernel": (
         "[  510.9] Memory cgroup out of memory: Killed process 2343 (python3) total-vm:31763532kB, anon-rss:13928044kB, file-rss:12208kB, shmem-rss:0kB",
@@ -83,6 +89,19 @@ def test_a_wording_is_read(name: str) -> None:
         got = getattr(found, field)
         got = got.bytes if hasattr(got, "half") else got
         assert got == (pytest.approx(value, rel=1e-6) if isinstance(value, float) else value), field
+
+
+def test_refusals_that_estimates_give_are_read_like_those_of_logs() -> None:
+    """`memcalc.engine.serving.refusals` says them in the engines' words."""
+    sizes = {"kv_cache_bytes": 5 * G, "sequence_bytes": 16 * G, "max_model_len": 131072, "largest_model_len": 40960}
+    serving = Serving(**dict.fromkeys(Serving.__dataclass_fields__, 0) | {"engine": "vllm", **sizes})
+    found = wordings.parse(refusals.refusal(serving))
+    assert found is not None
+    assert (found.kind, found.tokens, found.wanted and found.wanted.bytes) == ("refusal", (131072, 40960), 16 * G)
+    shared = wordings.parse(refusals.share(free_bytes=3 * G, total_bytes=24 * G, utilization=0.9, requested_bytes=21 * G))
+    assert shared is not None
+    assert [size and size.bytes for size in (shared.free, shared.capacity, shared.wanted)] == [3 * G, 24 * G, 21 * G]
+    assert all(wordings.parse(text) for text in refusals.NOTHING.values())
 
 
 def test_no_line_of_a_healthy_log_is_a_message() -> None:

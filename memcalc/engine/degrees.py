@@ -48,9 +48,11 @@ def check_experts(run: Run, model: ModelSpec, mesh: Mesh) -> None:
     """Experts divide over expert-parallel ranks, and those over the ranks of a stage."""
     if run.sharding.capacity_factor is not None and not num_experts(model):
         raise InputError(f"{model.name} has no experts whose capacity it could be", where="sharding.capacity_factor")
-    if mesh.ep == 1:
-        return
+    if run.sharding.etp is not None and run.code != "megatron":
+        raise InputError(f"code {run.code} cuts experts as tp cuts everything; leave it out, or use code: megatron", where="sharding.etp")
     count = num_experts(model)
+    if mesh.ep == 1 and (run.sharding.etp is None or not count):
+        return
     if not count:
         raise ShardingError(f"{model.name} has no experts for ep {mesh.ep} to spread; ep can be 1", where="sharding.ep")
     if count % mesh.ep:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from memcalc.engine.degrees import check_degrees
-from memcalc.engine.resolve import mesh_of
-from memcalc.errors import ShardingError
+from memcalc.engine.resolve import mesh_of, resolve
+from memcalc.errors import InputError, ShardingError
 from memcalc.models.read import read_model
 from memcalc.specs.read import read_run
 from tests.engine.toy import llama
@@ -63,3 +63,9 @@ def test_experts_bring_the_ranks_that_they_spread_over(keys: dict[str, int], dp:
     assert mesh.dp == dp
     said = check_degrees(run, read_model(run.model), mesh)
     assert any("the fewest ranks" in line for line in said) == ("gpus" not in keys)
+
+
+@pytest.mark.parametrize(("keys", "said"), [({}, "cuts experts as tp"), ({"code": "megatron"}, "etp 4 itself does not divide them")])
+def test_tensor_parallelism_of_experts_is_megatrons_and_divides_the_ranks(keys: dict[str, str], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        resolve(read_run("mixtral-8x7b", gpus=2, etp=4, **keys))

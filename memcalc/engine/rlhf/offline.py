@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from memcalc.code.objective import Objective
-from memcalc.engine.rlhf.player import less, max_of, named
+from memcalc.engine.rlhf.player import less, max_of, named, plus
 from memcalc.engine.rlhf.stage import ACTOR, Stage
 from memcalc.engine.rlhf.tasks import TASKS
 from memcalc.engine.walk import Reason, Snapshot, Walk, Walked
@@ -60,7 +60,7 @@ class _Aside:
     def after(self, walk: Walk) -> None:
         """With the loss there: a reference's pass beside the logits, then entropies and means of them."""
         task = self.stage.cast.run.task
-        if task not in ("dpo", "kto"):
+        if task not in ("dpo", "kto") or self.job.run.code == "megatron":
             return
         # logits in fp32 are saved, and there anyway
         own = self._logits(self.job) * (self._width(self.job) < WIDE)
@@ -82,7 +82,10 @@ class _Aside:
             walk.free("reference/activations/lm_head/logits", held)
 
     def before(self) -> Snapshot:
-        """Before the loss is there: a teacher's pass beside the student's logits."""
+        """Before the loss is there: a teacher's pass beside the student's logits; with Megatron's modules a reference's before the policy's own."""
+        if self.judge == "reference" and self.job.run.code == "megatron":
+            player = self.stage.players[self.judge]
+            return plus(self.stage.actor.resident, named(self.judge, less(player.scores(Objective("preference")), player.idle)))
         if self.judge != "teacher":
             return Snapshot(0, {})
         player = self.stage.players[self.judge]

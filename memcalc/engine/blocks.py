@@ -98,6 +98,7 @@ class _Recording:
         self.outside = {id(t.storage.record): name for name, t in ctx.shared.items() if t.storage is not None}
         self.inputs = [self.tape.input(x.shape, x.dtype, self.stream, requires_grad=x.requires_grad)]
         self.taken = self.inputs[0].storage.record if self.inputs[0].storage is not None else None
+        self.given = [] if self.taken is None else [self.taken]
         if isinstance(self.inputs[0].node, Leaf):
             self.inputs[0].node.path = self.gradient
         self.leaves: list[tuple[Any, str]] = [(self.inputs[0].node, self.gradient)]
@@ -108,6 +109,7 @@ class _Recording:
         """What it gets besides its input: what is joined to that, and gradients that later blocks made of shared tensors."""
         if beside is not None:
             self.ctx.beside = [self.tape.input(beside.shape, beside.dtype, BESIDE, requires_grad=beside.requires_grad)]
+            self.given += [t.storage.record for t in self.ctx.beside if t.storage is not None]
         self.leaves += [(t.node, BESIDE_GRADIENT) for t in self.ctx.beside]
         self.leaves += [(node, f"activations/gradient of {name}") for name, node in self.takers.items()]
         for name in graded:
@@ -150,7 +152,11 @@ class _Recording:
             self.send(tape.host)
         if y.storage is not None and self.block.role != "head":
             y.storage.record.path = self.stream
-        made = _publish(ctx, self.known, self.taken if self.block.role == "embedding" else None)
+        given = {id(record): record.path for record in self.given}
+        made = _publish(ctx, self.known, given)
+        self.outside |= {
+            id(t.storage.record): name for name, t in ctx.shared.items() if name in made and t.storage is not None and id(t.storage.record) in given
+        }
         passed = y.storage is not None and y.storage.record is self.taken
         out = self.x if passed else Flow(y.shape, y.dtype, y.requires_grad or self.again)
         return _Forward(out, (y.node, y.index) if y.node is not None else None, made, passed)
@@ -216,7 +222,7 @@ class _Recording:
             del second
             tape.weight_casts.clear()
         lingering = [t for tensors in ctx.lingering.values() for t in (*tensors, *saved_above(tensors))]
-        arrived, ends = _deliver(ctx, sent, drop=self.again)
+        on_their_way, ends = _deliver(ctx, sent, drop=self.again)
         if self.again and ctx.settings.code != "megatron":
             edge = _put_off(tape, edge, grad, begin)
         tape.backward(edge, grad)
@@ -226,7 +232,7 @@ class _Recording:
         for leaf, path in self.leaves:
             if leaf is not None and leaf.grads[0] is not None and leaf.grads[0].storage is not None:
                 record = leaf.grads[0].storage.record
-                _file(events, record, path, before=arrived.get(id(record)))
+                _file(events, record, path, before=on_their_way.get(id(record)))
         # The next block lets go of what was passed on.
         happened = [e for e in events[begin:] if id(e[1]) not in self.outside and not (went.passed and e[1] is self.taken)]
         begin = len(events)
@@ -244,10 +250,10 @@ def _deliver(ctx: Context, sent: dict[str, list[Tensor | None]], *, drop: bool) 
     """Hand in the gradients that later blocks made of shared tensors; what was recomputed of those is dropped.
 
     Returns:
-        what the records of the gradients were called, by identity; where they go, which holds those that stay.
+        what the records of those are called that have not come to an end yet, by identity; where they go, which holds those that stay.
     """
     ends: list[Any] = []
-    records = {id(g.storage.record): g.storage.record.path for grads in sent.values() for g in grads if g is not None and g.storage is not None}
+    given = [(g.storage.record, g.storage.record.path) for grads in sent.values() for g in grads if g is not None and g.storage is not None]
     for name, grads in sent.items():
         tensor = ctx.shared[name]
         ends.append(tensor.node)
@@ -255,7 +261,9 @@ def _deliver(ctx: Context, sent: dict[str, list[Tensor | None]], *, drop: bool) 
         if drop:
             ctx.shared.pop(name)
         del tensor
-    return records, ends
+    for record, path in given:
+        _file(ctx.tape.events, record, record.path, before=path)
+    return {id(record): path for record, path in given if record.path == path}, ends
 
 
 def _file(events: list[Event], record: Record, path: str, *, before: str | None) -> None:
@@ -285,27 +293,32 @@ def _put_off(tape: Tape, edge: Edge, grad: list[Tensor | None], begin: int) -> E
     return None
 
 
-def _publish(ctx: Context, known: dict[str, Flow], taken: Record | None) -> dict[str, Flow]:
+def _publish(ctx: Context, known: dict[str, Flow], given: dict[int, str]) -> dict[str, Flow]:
     """The shared tensors that this block made; their bytes are filed under their name alone, since they outlive the block.
 
     Args:
         ctx: where the block ran.
         known: those that earlier blocks made.
-        taken: the block's input, which may be among them.
+        given: what the block's inputs are called, which may be among them, by identity.
     """
     made = {}
     for name, tensor in ctx.shared.items():
         if name not in known and name != "logits":
             made[name] = Flow(tensor.shape, tensor.dtype, tensor.requires_grad or name in ctx.differentiable)
             if tensor.storage is not None:
-                _file(ctx.tape.events, tensor.storage.record, f"activations/{name}", before=taken.path if tensor.storage.record is taken else None)
+                _file(ctx.tape.events, tensor.storage.record, f"activations/{name}", before=given.get(id(tensor.storage.record)))
     return made
 
 
 def _saved(ctx: Context, outside: dict[int, str], events: list[Event]) -> frozenset[str]:
-    """The shared tensors from outside that outlive the last local reference: a node has saved them."""
-    begin = len(events)
+    """The shared tensors from outside that outlive the last local reference: a node has saved them. Their places in the graph stay."""
+    begin, places = len(events), dict[str, Tensor]()
     for name in outside.values():
-        ctx.shared.pop(name, None)
+        tensor = ctx.shared.pop(name, None)
+        if tensor is not None:
+            place = places[name] = Tensor(ctx.tape, tensor.shape, tensor.dtype, None)
+            place.node, place.index, place.requires_grad = tensor.node, tensor.index, tensor.requires_grad
+        del tensor
+    ctx.shared.update(places)
     died = {id(record) for _, record in events[begin:]}
     return frozenset(name for key, name in outside.items() if key not in died)

@@ -105,7 +105,7 @@ class Plan:
         arrival: what it begins with where that is not token ids.
         sends: whether its output goes to the next pipeline stage.
         pixels: the batch's images.
-        typed: the batch says of each token whether it is an image's.
+        beside: what else the batch says of them, by path.
     """
 
     parts: tuple[Part, ...]
@@ -116,7 +116,7 @@ class Plan:
     arrival: Arrival | None = None
     sends: bool = False
     pixels: Flow | None = None
-    typed: bool = False
+    beside: tuple[tuple[str, Flow], ...] = ()
 
     def leaves(self) -> Arrival:
         """What its first layer receives from the blocks before it."""
@@ -245,8 +245,9 @@ def make_plan(
         parts.append(Part(block, made, shards_of(block, own or settings, layers, runs=own is not None)))
         anew.append(record)
     parts = with_sums(parts, anew)
-    pixels, typed = (None, False) if sight is None or job.model.vision is None else (sight[1], job.model.vision.types)
-    return Plan(tuple(parts), settings, ids, frozenset(kept), leaf, arrival, sends, pixels, typed)
+    pixels, of_images = (None, ()) if sight is None or job.model.vision is None else (sight[1], job.model.vision.beside(ids.shape, job.run.images))
+    beside_ids = tuple((f"batch/{name}", Flow(shape, "int64", requires_grad=False)) for name, shape in of_images)
+    return Plan(tuple(parts), settings, ids, frozenset(kept), leaf, arrival, sends, pixels, beside_ids)
 
 
 def _inputs_of(

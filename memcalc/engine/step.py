@@ -82,8 +82,8 @@ def let_go(walk: Walk, plan: Plan) -> None:
             walk.free(PIXELS, num_bytes(plan.pixels))
         if plan.settings.padded:
             walk.free(plan.beside_ids, num_bytes(plan.ids))
-        if plan.typed:
-            walk.free("batch/token_type_ids", num_bytes(plan.ids))
+        for path, flow in plan.beside:
+            walk.free(path, num_bytes(flow))
 
 
 def forward(walk: Walk, plan: Plan, strategy: Strategy) -> None:
@@ -158,7 +158,6 @@ class _Stream:
         self.walk, self.plan, self.drops_sent = walk, plan, drops_sent
         self.held: Flow | None = None
         self.embeds: Flow | None = None
-        self.left: set[str] = set()
         self.made: set[str] = set(plan.arrival.shared) if plan.arrival is not None else set()
         self.outer = any(getattr(part.block.module, "outer", False) for part in plan.parts)
         self.returned = frozenset(name for part in plan.parts for name in getattr(part.block.module, "returns", ()))
@@ -172,8 +171,8 @@ class _Stream:
                 self.walk.alloc(PIXELS, num_bytes(self.plan.pixels), Reason("images in fp32, as processors make them"))
             if self.plan.settings.padded:
                 self.walk.alloc(self.plan.beside_ids, num_bytes(self.plan.ids), Reason("micro_batch * seq_len * 8"))
-            if self.plan.typed:
-                self.walk.alloc("batch/token_type_ids", num_bytes(self.plan.ids), Reason("micro_batch * seq_len * 8"))
+            for path, flow in self.plan.beside:
+                self.walk.alloc(path, num_bytes(flow), Reason("integers of 64 bits, as processors make them"))
             return
         self.walk.alloc(STREAM, num_bytes(arrival.hidden), Reason("hidden states, from the pipeline stage before"))
         for name, flow in arrival.shared.items():
@@ -205,10 +204,7 @@ class _Stream:
             self._let_go()
 
     def _leave_tower(self) -> None:
-        for name in _shared(self.plan):
-            if name.startswith(TOWER) and name not in self.plan.kept and name not in self.left:
-                _drop(self.walk, self.plan, name)
-                self.left.add(name)
+        self._drop_shared({name for name in self.made if name.startswith(TOWER)})
 
     def _hold(self, held: Flow) -> None:
         if self.plan.arrival is not None:
@@ -224,7 +220,7 @@ class _Stream:
 
     def _drop_shared(self, names: frozenset[str] | set[str]) -> None:
         self.made -= names
-        for name in sorted(names - self.plan.kept - self.left):
+        for name in sorted(names - self.plan.kept):
             _drop(self.walk, self.plan, name)
 
     def _drop_embeds(self) -> None:

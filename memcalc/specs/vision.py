@@ -7,6 +7,7 @@ from typing import Any
 from memcalc.dataclass import dataclass
 from memcalc.errors import InputError
 from memcalc.tape.tensor import Axis, Shape
+from memcalc.units import ceil_div
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,7 @@ class Vision:
         fixed: the tower takes `image_size` only.
         tokens: of an image in the text, where they do not follow from its patches.
         tiles: pictures of `image_size` that an image is cut into.
+        padded_to: the tiles of an image stand in one row, the tokens of each padded to a multiple of this; 0: each tile is a row.
         flat: the tower takes patches that are cut out already.
         casts: its code casts pixels to the model's dtype; otherwise the batch has to hold them in it.
         types: the batch says of each token whether it is an image's.
@@ -39,6 +41,7 @@ class Vision:
     fixed: bool = True
     tokens: int | None = None
     tiles: int = 1
+    padded_to: int = 0
     flat: bool = False
     casts: bool = True
     types: bool = False
@@ -88,10 +91,31 @@ class Vision:
         side = size // self.patch * self.patch if not self.fixed else size
         return (Axis("images", images * self.tiles), Axis("channels", self.channels), Axis("height", side), Axis("width", side))
 
+    def beside(self, ids: Shape, images: Any) -> tuple[tuple[str, Shape], ...]:
+        """Integers that the processor hands over beside pixels and token ids: name and shape of each tensor.
+
+        Args:
+            ids: the shape of the token ids.
+            images: of each sequence.
+        """
+        found: tuple[tuple[str, Shape], ...] = (("token_type_ids", ids),) if self.types else ()
+        if self.padded_to:
+            each, tiles = Axis("images", images), Axis("tiles", self.tiles)
+            ratios = (("aspect_ratio_ids", (ids[0], each)), ("aspect_ratio_mask", (ids[0], each, tiles)))
+            found += (*ratios, ("cross_attention_mask", (*ids, each, tiles)))
+        return found
+
     def rows(self, images: Any) -> Any:
         """Rows of the tower's batch."""
-        return 1 if self.packed else images * self.tiles
+        return 1 if self.packed else images * (1 if self.padded_to else self.tiles)
 
     def length(self, images: Any, size: int) -> Any:
         """Tokens of each of them."""
+        if self.padded_to:
+            return self.tiles * self.padded
         return images * self.patches(size) if self.packed else self.patches(size) + self.class_tokens
+
+    @property
+    def padded(self) -> int:
+        """Tokens of a tile, with padding."""
+        return ceil_div(self.patches(self.image_size or 0) + self.class_tokens, self.padded_to) * self.padded_to

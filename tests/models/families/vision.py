@@ -11,9 +11,6 @@ FAMILIES = (
     *("paligemma", "idefics3", "smolvlm", "internvl", "mistral3"),
 )
 
-RUN = tuple(name for name in FAMILIES if name != "mllama")
-"""Those whose towers run."""
-
 TIED = ("gemma3", "gemma4", "paligemma")
 """Those whose head is the embedding's table in every file."""
 

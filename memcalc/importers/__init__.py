@@ -13,7 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from memcalc.importers.facts import FLAG, Facts
+from memcalc.importers.facts import FLAG, Facts, whole
 from memcalc.importers.format import Format, finish, formats, load, read_into, recognised
 from memcalc.importers.links import follow
 from memcalc.importers.references import resolved
@@ -80,7 +80,7 @@ def import_files(
     facts.rank = FLAG
     for name, value in (flags or {}).items():
         if name in BATCH_AND_CARDS:
-            facts.put(name, value, "flag")
+            facts.put(name, whole(value, name=name) if isinstance(value, str) else value, "flag")
     sources = [(source, recognised(source)) for source in map(read_source, paths)]
     if command:
         from memcalc.importers.commands import read_command

@@ -12,17 +12,17 @@ from memcalc.importers.rules import names, switch, unless, when, whole_number, w
 
 VERSION = "verl 0.6"
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.ref.", "actor_rollout_ref.rollout."
-HELD = (
-    "enforce_eager",
-    "max_num_batched_tokens",
-    "max_num_seqs",
-    "dtype",
-    "max_model_len",
-    "layered_summon",
-    "data_parallel_size",
-    "pipeline_model_parallel_size",
-)
-"""Keys of what generates that memcalc has no key for there."""
+HELD: dict[str, Rule] = {
+    "enforce_eager": unless("false"),
+    "max_num_batched_tokens": unless(8192),
+    "max_num_seqs": unless(256),
+    "dtype": unless("bfloat16"),
+    "max_model_len": unless(),
+    "layered_summon": unless("false"),
+    "data_parallel_size": unless(1),
+    "pipeline_model_parallel_size": unless(1),
+}
+"""Keys of what generates that memcalc has no key for there, with their defaults."""
 TASKS = {"gae": "ppo", "rloo": "rloo", "reinforce_plus_plus": "reinforce++", "reinforce_plus_plus_baseline": "reinforce++"}
 """By the estimator of advantages; all others are kinds of GRPO."""
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "hf": "transformers"}
@@ -49,13 +49,6 @@ def _put_away(role: str, what: str) -> Rule:
 
 def _kl(place: str) -> Rule:
     return switch("rl.kl", place, None)
-
-
-def _held(name: str) -> Rule:
-    def write(facts: Facts, entry: Entry) -> None:
-        facts.put(f"rollout.{name}", entry.value, entry.where)
-
-    return write
 
 
 def _length(name: str) -> Rule:
@@ -102,7 +95,7 @@ KEYS: dict[str, Rule] = {
     f"{ACTOR}megatron.*offload": unless("false"),
     f"{REF}fsdp_config.param_offload": _put_away("reference", "params"),
     f"{REF}log_prob_micro_batch_size_per_gpu": whole_number("rl.score_micro_batch"),
-    **{f"{ROLLOUT}{name}": _held(name) for name in HELD},
+    **{f"{ROLLOUT}{name}": rule for name, rule in HELD.items()},
     f"{ROLLOUT}prompt_length": whole_number("~prompt"),
     f"{ROLLOUT}response_length": whole_number("~response"),
     f"{ROLLOUT}name": word("rollout.engine", ENGINES),
@@ -120,6 +113,10 @@ KEYS: dict[str, Rule] = {
     "algorithm.use_kl_in_reward": _kl("reward"),
     "trainer.n_gpus_per_node": whole_number("~gpus_per_node"),
     "trainer.nnodes": whole_number("~nodes"),
+    "reward_model.enable": switch("~reward"),
+    "reward.reward_model.enable": switch("~reward"),
+    "reward_model.model.path": "~reward_model",
+    "reward.reward_model.model_path": "~reward_model",
     "critic.model.path": "roles.critic.model",
     "critic.ppo_micro_batch_size_per_gpu": whole_number("roles.critic.micro_batch"),
     "critic.model.fsdp_config.param_offload": _put_away("critic", "params"),
@@ -170,6 +167,12 @@ def _roles(facts: Facts) -> None:
     for role, there in (("critic", facts.get("task", "ppo") == "ppo"), ("reference", "rl.kl" in facts.found)):
         for name in [name for name in facts.found if name.startswith(f"roles.{role}.") and not there]:
             del facts.found[name]
+    if not facts.get("~reward", False):
+        facts.default("roles.reward", None, f"{VERSION}, whose rewards are functions")
+    elif facts.get("~reward_model") is not None:
+        facts.put("roles.reward.model", facts.get("~reward_model"), facts.where("~reward_model"))
+    if facts.get("roles.critic.model") == facts.get("model"):
+        facts.found.pop("roles.critic.model", None)
     total, each, nodes = facts.get("~train_batch"), facts.get("~gpus_per_node"), facts.get("~nodes", 1)
     if total is not None and each is not None and total % (each * nodes) == 0:
         facts.put("rollout.prompts", total // (each * nodes), facts.where("~train_batch"))

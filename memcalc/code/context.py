@@ -239,7 +239,7 @@ class Context:
     def parameter_at(self, path: str, weight: Weight, *, has_gradient: bool = False) -> Tensor:
         """A weight that another component holds, by its path."""
         takes = self.settings.trainable
-        trainable = self.settings.records and not weight.frozen and (takes is None or takes(path))
+        trainable = self.settings.training and not weight.frozen and (takes is None or takes(path))
         dtype = self.computes_in(weight.dtype)
         return self.tape.parameter(path, weight.local(self.settings.degrees), dtype, trainable=trainable, has_gradient=has_gradient)
 

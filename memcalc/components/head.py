@@ -29,10 +29,10 @@ class Head(Component):
     scaled_input: bool = False
 
     def weights(self, prefix: str = "") -> Iterator[tuple[str, Weight]]:
-        """Those of the projection; of a tied one its bias only."""
-        for path, weight in super().weights(prefix):
-            if not (self.tied and weight.name == "weight"):
-                yield path, weight
+        """Those of the projection; of a tied one its bias, and an adapter's."""
+        found = list(super().weights(prefix))
+        table = next((path for path, weight in found if weight.name == "weight"), None) if self.tied else None
+        yield from (pair for pair in found if pair[0] != table)
 
 
 @dataclass(frozen=True)

@@ -25,6 +25,36 @@ class Groups:
 
 
 @dataclass(frozen=True)
+class ExpertsAdapter(Component):
+    """A low-rank adapter of a weight; of a stacked one, factors of all experts side by side (peft/tuners/lora/layer.py, ParamWrapper).
+
+    Attributes:
+        parameter: the weight's name.
+        inputs, outputs: of one expert's matrix.
+        ranks: rank times experts.
+        r: rank.
+        dtype: what both factors are held in.
+    """
+
+    parameter: str
+    inputs: Axis
+    outputs: Axis
+    ranks: Axis
+    r: Axis
+    dtype: str = "float32"
+
+    @property
+    def module_name(self) -> str:
+        """The weight's name."""
+        return self.parameter
+
+    def own_weights(self) -> Iterator[Weight]:
+        """``lora_A`` (r * experts, in) and ``lora_B`` (out, r * experts)."""
+        yield Weight("lora_A/default/weight", (self.ranks, self.inputs), dtype=self.dtype)
+        yield Weight("lora_B/default/weight", (self.outputs, self.ranks), dtype=self.dtype)
+
+
+@dataclass(frozen=True)
 class Router(Component):
     """A score for each expert and token, and the choice by it; kinds of routers differ in how they score.
 
@@ -35,6 +65,7 @@ class Router(Component):
         bias: whether the scores have one.
         dtype: of its weight, where that is not the model's; a float32 router reads a float32 copy of its input.
         inner: the linear layer inside the module that holds the weight (``wg``), or nothing when the module does itself.
+        adapters: low-rank, of its weight.
     """
 
     name: str
@@ -44,6 +75,7 @@ class Router(Component):
     bias: bool = False
     dtype: str | None = None
     inner: str = ""
+    adapters: tuple[ExpertsAdapter, ...] = ()
 
     @property
     def module_name(self) -> str:
@@ -126,36 +158,6 @@ class CorrectedSoftmaxRouter(Router):
 @dataclass(frozen=True)
 class SparseMixerRouter(Router):
     """Two experts, each drawn from a masked softmax with its own gradient estimate (Liu et al. 2024; Phi-3.5-MoE)."""
-
-
-@dataclass(frozen=True)
-class ExpertsAdapter(Component):
-    """A low-rank adapter of a stacked weight: factors of all experts side by side (peft/tuners/lora/layer.py, ParamWrapper).
-
-    Attributes:
-        parameter: the weight's name.
-        inputs, outputs: of one expert's matrix.
-        ranks: rank times experts.
-        r: rank.
-        dtype: what both factors are held in.
-    """
-
-    parameter: str
-    inputs: Axis
-    outputs: Axis
-    ranks: Axis
-    r: Axis
-    dtype: str = "float32"
-
-    @property
-    def module_name(self) -> str:
-        """The weight's name."""
-        return self.parameter
-
-    def own_weights(self) -> Iterator[Weight]:
-        """``lora_A`` (r * experts, in) and ``lora_B`` (out, r * experts)."""
-        yield Weight("lora_A/default/weight", (self.ranks, self.inputs), dtype=self.dtype)
-        yield Weight("lora_B/default/weight", (self.outputs, self.ranks), dtype=self.dtype)
 
 
 @dataclass(frozen=True)

@@ -129,9 +129,12 @@ def _refuse_training(run: Run, engine: str) -> None:
         raise InputError(f"magnitudes are those of whole rows, which tp {run.sharding.tp} cuts", where="lora.use_dora")
 
 
-def assumed_of(run: Run) -> list[str]:
+def assumed_of(run: Run, model: ModelSpec) -> list[str]:
     """What is taken for granted of a run that trains, in words."""
     found = []
+    moves = run.lora is not None and run.code == "transformers" and not run.lora.target_parameters
+    if moves and any("/experts/" in path and "/lora_A/" in path for path, _, _ in model.weights()):
+        found.append("experts are parameters in transformers 5, which PEFT adapts by whole merged weights, without dropout")
     if run.offload.activations is not None:
         found.append("offload.activations: of 1 KiB or more, as often as saved, but no weights (TRL's hooks leave on the card what is saved a second time)")
     if run.fp8 is not None:

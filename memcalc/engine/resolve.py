@@ -52,7 +52,7 @@ def resolve(run: Run) -> Job:
     settled = settle(with_precision(with_liger(run, model)), hidden_size=model.hidden_size)
     run, model, assumed = load_quantised(settled.run, model)
     tied, model = model.tied, remade(run, model)
-    assumptions = [*settled.assumptions, *assumed, *model.presumed, *assumed_of(run)]
+    assumptions = [*settled.assumptions, *assumed, *model.presumed, *assumed_of(run, model)]
     if tied and not model.tied:
         assumptions.append("the head has a table of its own: parallelize_module makes a new parameter of it, which unties it")
     if model.quantization is not None and run.quantization is None:
@@ -126,7 +126,7 @@ def remade(run: Run, model: ModelSpec) -> ModelSpec:
         from memcalc.models.fused_lora import adapt_fused
         from memcalc.models.lora import adapt
 
-        model = (adapt_fused if run.code == "megatron" else adapt)(model, run.lora)
+        model = adapt_fused(model, run.lora) if run.code == "megatron" else adapt(model, run.lora, converts=run.quantization is None)
     if run.prompt is not None:
         from memcalc.models.prompt import prompted
 

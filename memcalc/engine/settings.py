@@ -57,7 +57,7 @@ def settings_of(job: Job) -> Settings:
         fp8=run.fp8 or "",
         keeping=keeping_of(run, job.seq_len),
         virtual=virtual,
-        leaf_inputs=virtual > 0 and run.recompute == "full",
+        leaf_inputs=(virtual > 0 or run.lora is not None) and run.recompute == "full",
         prefix=prefix,
         offloads=run.offload.activations is not None,
         sent=experts.sent_share(limit, padded=padded),

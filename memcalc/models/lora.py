@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, replace
@@ -12,10 +11,11 @@ from typing import Any, TypeVar
 from memcalc.components import Embedding, Head, Linear
 from memcalc.components.embedding import Original, TableAdapter
 from memcalc.components.lora import LoraLinear, SavedLinear
-from memcalc.components.moe import Experts, ExpertsAdapter
+from memcalc.components.moe import Experts, Router
 from memcalc.errors import InputError, UnknownNameError
+from memcalc.models.lora_parameters import check_parameters, moved, rank_of, with_adapters
 from memcalc.models.targets import Wanted, named, tells_layers_apart
-from memcalc.specs.model import Axis, Block, Component, ModelSpec
+from memcalc.specs.model import Block, Component, ModelSpec
 from memcalc.specs.run import LoraSpec
 
 C = TypeVar("C", bound=Component)
@@ -37,8 +37,13 @@ DEFAULT_TARGETS: dict[str, tuple[str, ...]] = {
 """What PEFT targets where nothing is named, by model_type (peft/utils/constants.py, TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING)."""
 
 
-def adapt(model: ModelSpec, lora: LoraSpec) -> ModelSpec:
+def adapt(model: ModelSpec, lora: LoraSpec, *, converts: bool = False) -> ModelSpec:
     """Wrap every layer that ``target_modules`` names, the output head and the token table only when they are named.
+
+    Args:
+        model: the frozen base.
+        lora: adapters, and where.
+        converts: layers of transformers 4 that are parameters in 5 are adapted as such (`memcalc.models.lora_parameters.moved`).
 
     Raises:
         InputError: a rank that is none.
@@ -53,6 +58,8 @@ def adapt(model: ModelSpec, lora: LoraSpec) -> ModelSpec:
             raise InputError(f"{key} has rank {rank!r}; a positive integer was expected", where="lora.rank_pattern")
     check_parameters(model, lora)
     names = {m.name for block in model.blocks for _, m in linears(block.module)}
+    if converts:
+        lora = moved(model, lora, names)
     names |= {block.path.rsplit("/", 1)[-1] for block in model.blocks if isinstance(block.module, Embedding)}
     wanted = targets(lora, names, with_images=model.vision is not None)
     found = replace(model, blocks=tuple(layer_by_layer(saved(model, lora), lora, wanted)))
@@ -149,7 +156,7 @@ def wrap(module: C, prefix: str, lora: LoraSpec, wanted: Wanted) -> C:
             path = f"{prefix}{value.name}".replace("/", ".")
             if wanted(value.name, path):
                 changed[field.name] = wrapped(value, lora, path)
-        elif isinstance(value, Experts) and lora.target_parameters:
+        elif isinstance(value, (Experts, Router)) and lora.target_parameters:
             changed[field.name] = with_adapters(value, f"{prefix}{value.module_name or field.name}/", lora)
         elif isinstance(value, Component) and not isinstance(value, Head):
             changed[field.name] = wrap(value, f"{prefix}{value.module_name or field.name}/", lora, wanted)
@@ -158,53 +165,6 @@ def wrap(module: C, prefix: str, lora: LoraSpec, wanted: Wanted) -> C:
                 wrap(item, f"{prefix}{field.name}/{i}/", lora, wanted) if isinstance(item, Component) else item for i, item in enumerate(value)
             )
     return replace(module, **changed) if changed else module
-
-
-def with_adapters(experts: Experts, prefix: str, lora: LoraSpec) -> Experts:
-    """Stacked experts with adapters on the weights that ``target_parameters`` names, by the ends of their dotted paths."""
-    found = []
-    for weight in experts.own_weights():
-        path = f"{prefix}{weight.name}".replace("/", ".")
-        if len(weight.shape) == 3 and any(path == name or path.endswith(f".{name}") for name in lora.target_parameters or ()):
-            into, out = (weight.shape[i] for i in ((1, 2) if experts.transposed else (2, 1)))
-            rank = rank_of(lora, path)
-            ranks = Axis("r * num_experts", rank.size * experts.count.size)
-            found.append(ExpertsAdapter(weight.name, into, out, ranks, rank, lora.dtype))
-    return replace(experts, adapters=tuple(found))
-
-
-def rank_of(lora: LoraSpec, path: str) -> Axis:
-    """The rank of the adapter at a dotted path (peft/utils/other.py, get_pattern_key)."""
-    found = (r for key, r in (lora.rank_pattern or {}).items() if re.match(rf"(.*\.)?({key})$", path))
-    return Axis("r", next(found, lora.r))
-
-
-def parameters_of(model: ModelSpec) -> set[str]:
-    """Names of stacked weights of experts."""
-    return {weight.name for block in model.blocks for experts in stacked(block.module) for weight in experts.own_weights() if len(weight.shape) == 3}
-
-
-def stacked(module: Component) -> Iterator[Experts]:
-    """Every component below that is stacked experts."""
-    for _, child in module.children():
-        if isinstance(child, Experts):
-            yield child
-        yield from stacked(child)
-
-
-def check_parameters(model: ModelSpec, lora: LoraSpec) -> None:
-    """What is targeted beside modules.
-
-    Raises:
-        UnknownNameError: a name that no stacked weight of experts has.
-        InputError: what PEFT's wrapper of parameters does not have.
-    """
-    known = parameters_of(model)
-    for name in lora.target_parameters or ():
-        if name.rsplit(".", 1)[-1] not in known:
-            raise UnknownNameError("stacked weight of experts", name, known, where="lora.target_parameters")
-    if lora.target_parameters and (lora.dropout or lora.use_dora):
-        raise InputError("adapters of parameters have neither dropout nor DoRA, as PEFT says", where="lora.target_parameters")
 
 
 def wrapped(linear: Linear, lora: LoraSpec, path: str) -> LoraLinear:

@@ -112,3 +112,26 @@ def test_a_pattern_over_whole_names_tells_text_from_images() -> None:
     text = adapted("gemma-3-4b", target_modules=r"model.language_model.layers.[\d]+.(mlp|cross_attn|self_attn).(up|down|gate|q|k|v|o)_proj")
     assert not any("lora" in path for path, _, _ in text.weights() if "vision" in path)
     assert sum(copies for path, _, copies in text.weights() if path.endswith("q_proj/lora_A/default/weight")) == 34
+
+
+@pytest.mark.parametrize(
+    "targets", ["all-linear", ["q_proj", "k_proj", "v_proj", "o_proj", "gate", "w1", "w2", "w3"], r".*\.(q_proj|k_proj|v_proj|o_proj|gate|w1|w2|w3)"]
+)
+def test_layers_that_became_parameters_are_adapted_as_such(targets: Any) -> None:
+    """Mixtral's experts and routers: both projections in one tensor have twice the rank."""
+    spec = adapt(read_model("mixtral-8x7b"), LoraSpec.model_validate({"r": 8, "target_modules": targets}), converts=True)
+    attention = 2 * (4096 + 4096) + 2 * (4096 + 1024)
+    experts = 8 * (2 * (4096 + 2 * 14336) + 14336 + 4096)
+    assert num_trained(spec) == 32 * 8 * (attention + experts + 4096 + 8)
+
+
+def test_half_of_what_became_one_parameter_is_an_error() -> None:
+    """As PEFT says."""
+    with pytest.raises(InputError, match="w1 stands in gate_up_proj with w3"):
+        adapt(read_model("mixtral-8x7b"), LoraSpec.model_validate({"target_modules": ["q_proj", "w1"]}), converts=True)
+
+
+def test_a_tied_head_may_have_an_adapter() -> None:
+    """Its table is the embedding's, its factors are its own."""
+    spec, plain = (adapted("qwen2.5-0.5b", target_modules=["q_proj", *more]) for more in (["lm_head"], []))
+    assert num_trained(spec) - num_trained(plain) == 8 * (896 + 151936)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from memcalc.code.context import Context, runs
 from memcalc.code.transformers.dropout import dropout
 from memcalc.code.transformers.mask import make_alibi, make_mask, make_masks, mask_name
-from memcalc.code.transformers.prompt import make_prefix, prepend
+from memcalc.code.transformers.prompt import leaf_of, make_prefix, prepend
 from memcalc.code.transformers.rotary import make_angles
 from memcalc.components import Embedding
 from memcalc.components.embedding import TableAdapter
@@ -40,6 +40,8 @@ def look_up(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
     rows = F.embedding(ids, ctx.parameter(table, has_gradient=m.tied), m.width, "inputs_embeds")
     if m.prompt is not None and not m.prompt.num_tensors:
         return prepend(ctx, m.prompt, rows)
+    if m.adapter is not None and ctx.settings.leaf_inputs and ctx.settings.records:
+        rows = leaf_of(rows)
     return rows if m.adapter is None else adapted(ctx, m.adapter, ids, rows)
 
 

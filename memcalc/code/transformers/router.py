@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from memcalc.code.context import Context
 from memcalc.components.moe import CorrectedSoftmaxRouter, Groups, Router, SigmoidRouter, SoftmaxRouter, TopKRouter
+from memcalc.specs.model import Weight
 from memcalc.tape import functional as F
 from memcalc.tape.functional import routing
 from memcalc.tape.functional.matmul import cast_weight
@@ -48,10 +49,24 @@ def logits_of(ctx: Context, m: Router, x: Tensor) -> Tensor:
     weights = list(m.own_weights())[: 1 + m.bias]
     if m.dtype is not None:
         x = F.cast(x, m.dtype, f"{m.dtype} copy for the router")
-    params = [cast_weight(ctx.parameter(w), ctx.weight_path(w)) for w in weights]
+    params = [cast_weight(merged_weight(ctx, m, w), ctx.weight_path(w)) for w in weights]
     if m.dtype is not None and ctx.tape.autocast is None:
         params = [F.cast(p, m.dtype, f"{m.dtype} copy of the router's weight") for p in params]
     return F.linear(x, params[0], params[1] if m.bias else None, m.experts, "router logits")
+
+
+def merged_weight(ctx: Context, m: Router, weight: Weight) -> Tensor:
+    """A weight of the router, with its adapter's product added where it has one, tried out before (ParamWrapper.get_delta_weight)."""
+    param = ctx.parameter(weight)
+    adapter = next((a for a in m.adapters if a.parameter == weight.name), None)
+    if adapter is None:
+        return param
+    with ctx.inside(adapter.module_name):
+        a, b = (ctx.parameter(w) for w in adapter.own_weights())
+        delta = F.scale(F.matmul(b, a, param.shape, "product of factors"), "scaled product")
+        delta = F.cast(delta, param.dtype, "product in the weight's dtype")
+        F.like(delta, "merged weight, tried out")
+        return F.add(delta, param, "merged weight")
 
 
 def top_k_axis(m: Router) -> Axis:

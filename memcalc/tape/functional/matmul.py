@@ -29,10 +29,12 @@ def without_autocast(tape: Tape) -> Iterator[None]:
 
 
 def cast_weight(weight: Tensor, path: str) -> Tensor:
-    """A parameter as autocast's operators take it: cast once, and kept until autocast ends."""
+    """A parameter as autocast's operators take it: cast once, and kept until autocast ends; anew each time if it takes no gradient (cached_cast)."""
     tape = weight.tape
     if tape.autocast is None or weight.dtype == tape.autocast:
         return weight
+    if not weight.requires_grad or weight.storage is not None:
+        return cast(weight, tape.autocast, "autocast copy of weight")
     kept = tape.weight_casts.get(path)
     if kept is None:
         kept = tape.weight_casts[path] = cast(weight, tape.autocast, "autocast copy of weight")

@@ -121,8 +121,17 @@ class Situation:
         need = peak + self.outside
         return Incident(name, title, instant, extra, peak, need, self.fits and need <= self.room.room_bytes, note, host_bytes, source)
 
-    def instead(self, name: str, title: str, keys: Mapping[str, Any], *, note: str = "", instant: str = "", source: str = "") -> Incident:
-        """Another run in the place of this one, for a step: what it has more at the instant named, or at the one where it has most more."""
+    def instead(
+        self, name: str, title: str, keys: Mapping[str, Any], *, more: Terms | None = None, note: str = "", instant: str = "", source: str = ""
+    ) -> Incident:
+        """Another run in the place of this one, for a step: what it has more at the instant named, or at the one where it has most more.
+
+        Args:
+            name, title, note, source: as of the incident.
+            keys: what is changed in the run.
+            more: terms beside it at that instant.
+            instant: which.
+        """
         try:
             job = resolve(read_run(self.job.run, **keys))
             walked = walk_ranks(job)
@@ -131,8 +140,8 @@ class Situation:
         loaded = max(walked, key=lambda one: _most(one.walk.instants)[1])
         shots = loaded.walk.instants
         when = instant if instant in shots else max(shots, key=lambda at: int(shots[at].total) - int(self._before(at).total))
-        extra = _more(shots[when].by_path, self._before(when).by_path)
-        total = max(_most(shots)[1], self.peak[1])
+        extra = {**(more or {}), **_more(shots[when].by_path, self._before(when).by_path)}
+        total = max(_most(shots)[1], self.peak[1], int(shots[when].total) + sum((more or {}).values()))
         survives = self.fits and self._fits(job, total)
         return Incident(name, title, when, extra, total, total + outside_bytes(job), survives, note, 0, source)
 

@@ -5,22 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memcalc.whatif.stress.scenarios.attention_matrix import scores_bytes
+from memcalc.whatif.stress.scenarios.logging_gradients import HISTOGRAM
 from memcalc.whatif.stress.situation import Incident, Situation
 
 GROUP = "logging"
 
 
 def incidents(s: Situation) -> Iterator[Incident]:
-    """Of every layer's output one copy at a time; ``output_attentions`` keeps the probabilities of every layer until forward is through."""
+    """Of every layer's output a few copies at a time; ``output_attentions`` keeps the probabilities of every layer until forward is through."""
     job = s.job
-    width = job.model.hidden_size
-    one = {"activations/copy in fp32": 4 * job.micro_batch * job.seq_len * width}
-    yield s.beside("logging-activations/histogram", "histograms of a layer's output", "forward_peak", one, source="batch * seq_len * hidden_size * 4")
-    heads = job.model.num_heads // job.mesh.tp
-    if not heads:
-        yield s.spared("logging-activations/attention", "attention matrices returned by every layer", "the model has no attention heads")
-        return
+    elements = job.micro_batch * job.seq_len * job.model.hidden_size
+    copies = {f"activations/{name}": num_bytes * elements for name, num_bytes in HISTOGRAM.items()}
+    yield s.beside(
+        "logging-activations/histogram", "histograms of a layer's output", "forward_peak", copies, source="batch * seq_len * hidden_size * (4 + 4 + 3)"
+    )
+    heads, name = job.model.num_heads // job.mesh.tp, "logging-activations/attention"
     layers = max(job.model.num_layers // job.mesh.pp, 1)
-    kept = {"activations/attention matrices of all layers": layers * scores_bytes(heads, job.seq_len, s.width, batch=job.micro_batch)}
-    title = f"attention matrices returned by all {layers} layers"
-    yield s.beside("logging-activations/attention", title, "forward_peak", kept, source="layers * batch * heads * seq_len^2 * width")
+    title = f"attention matrices returned by all {layers} layers, which takes the eager kernel"
+    if not heads:
+        yield s.spared(name, title, "the model has no attention heads")
+        return
+    kept = layers * scores_bytes(heads, job.seq_len, s.width, batch=job.micro_batch) if job.run.recompute == "full" else 0
+    note = "" if kept else "backward saves them anyway, as nothing is computed again"
+    more = {"activations/attention matrices of all layers": kept} if kept else {}
+    yield s.instead(name, title, {"attention": "eager"}, more=more, instant="forward_peak", note=note, source="layers * batch * heads * seq_len^2 * width")

@@ -1,4 +1,7 @@
-"""Gradients are looked at: their norm in fp64, their histogram from an fp32 copy, tensor by tensor."""
+"""Gradients are looked at: their norm in fp64, their histogram from an fp32 copy, tensor by tensor.
+
+Source: wandb's ``TorchHistory.log_tensor_stats``, which looks for what is not finite first (``torch.isfinite``: absolute values and three masks).
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,8 @@ from memcalc.units import ceil_div
 from memcalc.whatif.stress.situation import Incident, Situation
 
 GROUP = "logging"
+HISTOGRAM = {"copy in fp32": 4, "absolute values": 4, "masks of what is finite": 3}
+"""Bytes of an element while a histogram is made."""
 
 
 def incidents(s: Situation) -> Iterator[Incident]:
@@ -16,5 +21,5 @@ def incidents(s: Situation) -> Iterator[Incident]:
     largest = ceil_div(s.num_trainable, s.shares) if flat else ceil_div(s.largest_gradient, s.shares if s.shards_weights else 1)
     of = "of the flat vector" if flat else "of the largest gradient"
     yield s.beside("logging-gradients/norm", f"gradient norms in fp64, {of}", "optimizer_step", {"gradients/copy in fp64": 8 * largest}, source="elements * 8")
-    extra = {"gradients/copy in fp32": 4 * largest, "gradients/absolute values": 4 * largest}
-    yield s.beside("logging-gradients/histogram", f"gradient histograms, {of}", "optimizer_step", extra, source="elements * (4 + 4)")
+    extra = {f"gradients/{name}": num_bytes * largest for name, num_bytes in HISTOGRAM.items()}
+    yield s.beside("logging-gradients/histogram", f"gradient histograms, {of}", "optimizer_step", extra, source="elements * (4 + 4 + 3)")

@@ -67,7 +67,7 @@ CLOSED: list[tuple[str, str, float]] = [
     ("fp16", "loss-on-logits/entropy", (6 - 2) * VOCAB_7B),
     ("fp16", "loss-on-logits/distillation", (7 - 2) * VOCAB_7B),
     ("fp16", "loss-pairwise/samples", 3 * 8**2 * 4),
-    ("fp16", "loss-pairwise/tokens", 3 * 512**2 * 4),
+    ("fp16", "loss-pairwise/tokens", 2 * 512**2 * 4),
     ("fp16", "loss-spike", 0),
     # What FSDP gathers of 13 billion parameters in 16 bits: 26 GB.
     ("13b", "checkpoint-gathered", LLAMA_13B * 2),

@@ -7,16 +7,16 @@ from collections.abc import Iterator
 from memcalc.whatif.stress.situation import Incident, Situation
 
 GROUP = "loss"
-SAMPLES, TOKENS = 3, 3
+SAMPLES, TOKENS = 3, 2
 """Tensors as large as the matrix at the peak: of a contrastive cross entropy, and of the largest similarity of each token (late interaction)."""
 
 
 def incidents(s: Situation) -> Iterator[Incident]:
-    """In fp32, counted in torch at the peak in backward: of samples their log-softmax and two gradients, of tokens similarities and two gradients."""
+    """In fp32, counted in torch at the peak in backward: of samples their log-softmax and two gradients, of tokens, of which only the nearest count, two gradients."""
     job = s.job
     every = job.micro_batch * job.mesh.dp
     samples = {"activations/similarities of samples, log-softmax, gradients": SAMPLES * 4 * every * every}
     yield s.beside("loss-pairwise/samples", f"in-batch pairs: {every:,} × {every:,}", "forward_peak", samples, source="3 * (micro_batch * dp)^2 * 4")
     own = job.micro_batch * job.seq_len
-    tokens = {"activations/similarities of tokens, gradients": TOKENS * 4 * own * own}
-    yield s.beside("loss-pairwise/tokens", f"pairs of tokens on a rank: {own:,} × {own:,}", "forward_peak", tokens, source="3 * (micro_batch * seq_len)^2 * 4")
+    tokens = {"activations/gradients of similarities of tokens": TOKENS * 4 * own * own}
+    yield s.beside("loss-pairwise/tokens", f"pairs of tokens on a rank: {own:,} × {own:,}", "forward_peak", tokens, source="2 * (micro_batch * seq_len)^2 * 4")

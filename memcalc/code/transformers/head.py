@@ -61,7 +61,8 @@ def masked_head(ctx: Context, m: MaskedHead, x: Tensor) -> Tensor:
     """x (batch, seq, hidden) → loss over all tokens, of the logits as they are or of an fp32 copy (BertForMaskedLM.forward, ForMaskedLMLoss)."""
     h = ctx.run(m.dense, x)
     h = apply_activation(h, m.activation)
-    logits = ctx.run(m.proj, ctx.run(m.norm, h, "norm"))
+    h = ctx.run(m.norm, h, "norm")
+    logits = ctx.run(m.proj, h)
     del h
     if not ctx.settings.training:
         return logits

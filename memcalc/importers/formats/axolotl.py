@@ -92,7 +92,7 @@ KEYS: dict[str, Rule] = {
     "chunked_cross_entropy": switch("loss", "chunked", None),
     "tiled_mlp": when("", None),
     "embeddings_skip_upcast": switch("kbit_upcast", off=None, on=False),
-    "rl": lambda facts, entry: facts.put("task", entry.word, entry.where),
+    "rl": lambda facts, entry: facts.put("task", {"ipo": "dpo"}.get(entry.word, entry.word), entry.where),
     "trl*": unless(),
     "vllm*": unless(),
     "relora*": unless("false", 0),

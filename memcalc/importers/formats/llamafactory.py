@@ -31,7 +31,7 @@ def _stage(facts: Facts, entry: Entry) -> None:
     if entry.word in ("sft", "pt"):
         facts.put("task", "train", entry.where)
     elif entry.word in ("dpo", "ppo", "kto", "rm"):
-        facts.put("task", entry.word, entry.where)
+        facts.put("task", {"rm": "reward"}.get(entry.word, entry.word), entry.where)
     else:
         raise InputError(f"stage is {entry.value!r}; accepted: pt, sft, rm, ppo, dpo, kto", where=entry.where)
 

@@ -105,7 +105,7 @@ def finish(facts: Facts) -> None:
         facts.put("task", "grpo", facts.where("~grpo"))
     elif "~reward" in facts.found and "task" not in facts.found:
         facts.put("task", "ppo", facts.where("~reward"))
-    if not used:
+    if not used and facts.get("task", "train") in ("train", "inference"):
         return
     facts.default("recompute", "full", TRL)
     facts.default("~mixed_precision", "bf16", TRL)

@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-LATENT = ("deepseek_v2", "deepseek_v3", "deepseek_v32")
+LATENT = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite")
 """Families with latent attention."""
 
 REMOTE = ("deepseek", "minicpm")
@@ -14,10 +14,10 @@ REMOTE = ("deepseek", "minicpm")
 
 FAMILIES = (
     "mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe", "phimoe", "dbrx", *LATENT, "glm4_moe", "ernie4_5_moe", "minimax", "minimax_m2",
-    "hunyuan_v1_moe", "gpt_oss", "llama4_text", *REMOTE,
+    "hunyuan_v1_moe", "gpt_oss", "llama4_text", "dots1", *REMOTE,
 )  # fmt: skip
 
-FREE_HEADS = ("mixtral", "qwen3_moe", "glm4_moe", "ernie4_5_moe", "minimax", "minimax_m2", "hunyuan_v1_moe", "gpt_oss", "llama4_text")
+FREE_HEADS = ("mixtral", "qwen3_moe", "dots1", "glm4_moe", "ernie4_5_moe", "minimax", "minimax_m2", "hunyuan_v1_moe", "gpt_oss", "llama4_text")
 """Those whose heads need not share the hidden size."""
 
 COUNT = {
@@ -25,7 +25,7 @@ COUNT = {
     "minimax_m2": "num_local_experts", "gpt_oss": "num_local_experts", "llama4_text": "num_local_experts", "qwen2_moe": "num_experts",
     "qwen3_moe": "num_experts", "olmoe": "num_experts", "hunyuan_v1_moe": "num_experts", "minicpm": "num_experts", "ernie4_5_moe": "moe_num_experts",
     "dbrx": "moe_num_experts", "deepseek": "n_routed_experts", "deepseek_v2": "n_routed_experts", "deepseek_v3": "n_routed_experts",
-    "deepseek_v32": "n_routed_experts", "glm4_moe": "n_routed_experts",
+    "deepseek_v32": "n_routed_experts", "glm4_moe": "n_routed_experts", "dots1": "n_routed_experts", "glm4_moe_lite": "n_routed_experts",
 }  # fmt: skip
 """What a family's files call the number of experts."""
 
@@ -42,6 +42,8 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "deepseek_v3": ("attention_bias", "norm_topk_prob", "rope_interleave"),
     "deepseek_v32": ("attention_bias", "norm_topk_prob"),
     "glm4_moe": ("attention_bias", "use_qk_norm", "norm_topk_prob"),
+    "glm4_moe_lite": ("attention_bias", "norm_topk_prob", "rope_interleave"),
+    "dots1": ("attention_bias", "norm_topk_prob"),
     "ernie4_5_moe": ("use_bias",),
     "hunyuan_v1_moe": ("attention_bias",),
     "gpt_oss": ("attention_bias",),
@@ -92,8 +94,9 @@ def own(draw: st.DrawFn, model_type: str, layers: int) -> dict[str, Any]:
     some = [i for i in range(layers) if draw(st.booleans())]
     kinds = st.lists(st.booleans(), min_size=layers, max_size=layers)
     made: dict[str, Any] = {"mixtral": {"sliding_window": None}, "minicpm": {"scale_emb": 12, "scale_depth": 1.4, "dim_model_base": 8}}.get(model_type, {})
-    if model_type in LATENT or model_type in ("glm4_moe", "deepseek"):
+    if model_type in LATENT or model_type in ("glm4_moe", "deepseek", "dots1"):
         made = first | ({"n_group": 1, "topk_group": 1, "partial_rotary_factor": 0.5} if model_type == "glm4_moe" else {})
+        made |= {"sliding_window": None, "n_group": 1, "topk_group": 1} if model_type == "dots1" else {}
     elif model_type in ("qwen2_moe", "qwen3_moe"):
         made = {"decoder_sparse_step": draw(st.integers(1, 2)), "mlp_only_layers": some, "use_sliding_window": False, "sliding_window": None}
         made |= {"moe_intermediate_size": width} | ({"shared_expert_intermediate_size": draw(st.integers(1, 24))} if model_type == "qwen2_moe" else {})

@@ -50,7 +50,9 @@ def test_baichuan_is_llama_with_one_projection(s: dict[str, int], *, short: bool
     """The 13B models, whose files say the length otherwise, have ALiBi positions: the same count, and no angles."""
     hidden = s["heads"] * s["dim"]
     config = {"model_type": "baichuan", "hidden_size": hidden, "intermediate_size": s["inner"], "num_attention_heads": s["heads"]}
-    config |= {"num_hidden_layers": s["layers"], "vocab_size": s["vocab"], "tie_word_embeddings": False} | {"max_position_embeddings" if short else "model_max_length": 64}
+    config |= {"num_hidden_layers": s["layers"], "vocab_size": s["vocab"], "tie_word_embeddings": False} | {
+        "max_position_embeddings" if short else "model_max_length": 64
+    }
     spec = build(config)
     assert spec.num_params == llama(hidden, hidden, hidden, s["inner"], s["layers"], s["vocab"])
     assert bool(spec.buffer_bytes) is short

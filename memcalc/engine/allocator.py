@@ -2,7 +2,7 @@
 
 torch's allocator keeps every segment that it ever got and hands out pieces of them, so that what is reserved depends on the order in
 which sizes come and go. The rules and constants are those of c10/cuda/CUDACachingAllocator.cpp (`round_size`, `get_allocation_size`,
-`get_free_block`, `should_split`, `try_merge_blocks`; one stream, no garbage collection, no split limit).
+`get_free_block`, `should_split`, `try_merge_blocks`; no garbage collection, no split limit).
 """
 
 from __future__ import annotations
@@ -49,20 +49,38 @@ class Block:
 
     address: int
     size: int
-    is_small: bool
+    pool: Pool
     is_free: bool = False
     requested: int = 0
     before: Block | None = None
     after: Block | None = None
 
 
-Places = tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]
+@dataclass(eq=False, slots=True)
+class Pool:
+    """Free blocks that may serve a request: those of its stream and of its kind.
+
+    Attributes:
+        is_small: of requests of at most `SMALL_BYTES`.
+        free: size and address of each, in order.
+        tail: where segments grow in place, the last block.
+    """
+
+    is_small: bool
+    free: list[tuple[int, int]] = field(default_factory=list)
+    tail: Block | None = None
+
+
+Places = tuple[tuple[tuple[int, int], ...], ...]
 """Size and address of free blocks, pool by pool."""
 
 
 @dataclass
 class CachingAllocator:
     """Hands out blocks of segments.
+
+    A block serves only the stream that it was first had for (`get_free_block` looks up `p.search_key`, which begins with the stream). An event
+    that a block waits for when other streams used it (`record_stream`) is taken to have happened when it is given back.
 
     Attributes:
         capacity_bytes: what the card has for segments; a request beyond it first gives back every segment that is wholly free
@@ -83,22 +101,20 @@ class CachingAllocator:
     peak_allocated_bytes: int = 0
     peak_requested_bytes: int = 0
     _address: int = 0
-    _free: dict[bool, list[tuple[int, int]]] = field(default_factory=lambda: {True: [], False: []})
+    _pools: dict[str, tuple[Pool, Pool]] = field(default_factory=dict)
     _at: dict[int, Block] = field(default_factory=dict)
-    _tail: dict[bool, Block | None] = field(default_factory=lambda: {True: None, False: None})
 
-    def malloc(self, num_bytes: int) -> Block:
-        """A block for a request of at least one byte."""
+    def malloc(self, num_bytes: int, stream: str = "") -> Block:
+        """A block for a request of at least one byte, made on a stream."""
         size = _rounded(num_bytes)
-        small = size <= SMALL_BYTES
-        pool = self._free[small]
-        at = bisect_left(pool, (size, -1))  # the smallest free block that is large enough, at the lowest address
-        if at < len(pool):
-            block = self._at[pool.pop(at)[1]]
+        pool = self._pool(size, stream)
+        at = bisect_left(pool.free, (size, -1))  # the smallest free block that is large enough, at the lowest address
+        if at < len(pool.free):
+            block = self._at[pool.free.pop(at)[1]]
             block.is_free = False
         else:
-            block = self._grow(size, small=small) if self.expandable else self._segment(size, small=small)
-        if self._splits(block.size - size, small=small):
+            block = self._grow(size, pool) if self.expandable else self._segment(size, pool)
+        if self._splits(block.size - size, pool):
             self._split(block, size)
         block.requested = num_bytes
         self.requested_bytes += num_bytes
@@ -116,27 +132,32 @@ class CachingAllocator:
                 self._merge(block, near)
         self._insert(block)
 
-    def touch(self, num_bytes: int) -> None:
+    def touch(self, num_bytes: int, stream: str = "") -> None:
         """The same as to free what `malloc` gives, at once: a free block that serves is whole again."""
         size = _rounded(num_bytes)
-        small = size <= SMALL_BYTES
-        pool = self._free[small]
-        at = bisect_left(pool, (size, -1))
-        if at == len(pool):
-            self.free(self.malloc(num_bytes))
+        pool = self._pool(size, stream)
+        at = bisect_left(pool.free, (size, -1))
+        if at == len(pool.free):
+            self.free(self.malloc(num_bytes, stream))
             return
-        there = pool[at][0]
-        taken = size if self._splits(there - size, small=small) else there
+        there = pool.free[at][0]
+        taken = size if self._splits(there - size, pool) else there
         self._note(self.allocated_bytes + taken, self.requested_bytes + num_bytes)
 
     def free_places(self) -> Places:
-        """The free blocks of the large and of the small pool: where the next requests will go."""
-        return tuple(self._free[False]), tuple(self._free[True])
+        """The free blocks of each pool: where the next requests will go."""
+        return tuple(tuple(pool.free) for pools in self._pools.values() for pool in pools)
 
     # ------------------------------------------------------------------ inside
-    def _splits(self, rest: int, *, small: bool) -> bool:
+    def _pool(self, size: int, stream: str) -> Pool:
+        pools = self._pools.get(stream)
+        if pools is None:
+            pools = self._pools[stream] = (Pool(is_small=False), Pool(is_small=True))
+        return pools[size <= SMALL_BYTES]
+
+    def _splits(self, rest: int, pool: Pool) -> bool:
         """Whether what a request leaves of a block is a block of its own."""
-        return rest >= MIN_BLOCK_BYTES if small or self.expandable else rest > SMALL_BYTES
+        return rest >= MIN_BLOCK_BYTES if pool.is_small or self.expandable else rest > SMALL_BYTES
 
     def _note(self, allocated_bytes: int, requested_bytes: int) -> None:
         if allocated_bytes > self.peak_allocated_bytes:  # noqa: PLR1730 (max takes twice as long, and this is asked for every tensor)
@@ -144,13 +165,13 @@ class CachingAllocator:
         if requested_bytes > self.peak_requested_bytes:  # noqa: PLR1730
             self.peak_requested_bytes = requested_bytes
 
-    def _segment(self, size: int, *, small: bool) -> Block:
-        got = SMALL_SEGMENT_BYTES if small else LARGE_SEGMENT_BYTES if size < MIN_LARGE_BYTES else round_up(size, ROUND_LARGE_BYTES)
-        return self._new(got, small=small)
+    def _segment(self, size: int, pool: Pool) -> Block:
+        got = SMALL_SEGMENT_BYTES if pool.is_small else LARGE_SEGMENT_BYTES if size < MIN_LARGE_BYTES else round_up(size, ROUND_LARGE_BYTES)
+        return self._new(got, pool)
 
-    def _grow(self, size: int, *, small: bool) -> Block:
-        page = SMALL_SEGMENT_BYTES if small else LARGE_SEGMENT_BYTES
-        tail = self._tail[small]
+    def _grow(self, size: int, pool: Pool) -> Block:
+        page = SMALL_SEGMENT_BYTES if pool.is_small else LARGE_SEGMENT_BYTES
+        tail = pool.tail
         if tail is not None and tail.is_free:
             self._remove(tail)
             tail.is_free = False
@@ -159,11 +180,11 @@ class CachingAllocator:
             tail.size += more
             self._reserve(more)
             return tail
-        block = self._new(round_up(size, page), small=small)
+        block = self._new(round_up(size, page), pool)
         block.before = tail
         if tail is not None:
             tail.after = block
-        self._tail[small] = block
+        pool.tail = block
         return block
 
     def _room(self, size: int) -> None:
@@ -175,21 +196,21 @@ class CachingAllocator:
         if self.capacity_bytes is None or self.reserved_bytes + size <= self.capacity_bytes:
             return
         self.num_releases += 1
-        for pool in self._free.values():
-            for entry in list(pool):
+        for pool in (pool for pools in self._pools.values() for pool in pools):
+            for entry in list(pool.free):
                 block = self._at[entry[1]]
                 if block.before is None and block.after is None:
-                    pool.remove(entry)
+                    pool.free.remove(entry)
                     del self._at[block.address]
-                    if self._tail[block.is_small] is block:
-                        self._tail[block.is_small] = None
+                    if pool.tail is block:
+                        pool.tail = None
                     self.reserved_bytes -= block.size
         if self.reserved_bytes + size > self.capacity_bytes:
             raise OutOfMemory(size, self.reserved_bytes)
 
-    def _new(self, size: int, *, small: bool) -> Block:
+    def _new(self, size: int, pool: Pool) -> Block:
         self._room(size)
-        block = Block(self._address, size, small)
+        block = Block(self._address, size, pool)
         self._at[block.address] = block
         # Far enough apart that growing segments never meet.
         self._address += size + (1 << 44 if self.expandable else 0)
@@ -201,11 +222,11 @@ class CachingAllocator:
         self.peak_reserved_bytes = max(self.peak_reserved_bytes, self.reserved_bytes)
 
     def _split(self, block: Block, size: int) -> None:
-        rest = Block(block.address + size, block.size - size, block.is_small, before=block, after=block.after)
+        rest = Block(block.address + size, block.size - size, block.pool, before=block, after=block.after)
         if rest.after is not None:
             rest.after.before = rest
-        if self._tail[block.is_small] is block:
-            self._tail[block.is_small] = rest
+        if block.pool.tail is block:
+            block.pool.tail = rest
         block.size, block.after = size, rest
         self._at[rest.address] = rest
         self._insert(rest)
@@ -222,13 +243,13 @@ class CachingAllocator:
             if near.before is not None:
                 near.before.after = block
         block.size += near.size
-        if self._tail[block.is_small] is near:
-            self._tail[block.is_small] = block
+        if block.pool.tail is near:
+            block.pool.tail = block
 
     def _insert(self, block: Block) -> None:
         block.is_free = True
-        insort(self._free[block.is_small], (block.size, block.address))
+        insort(block.pool.free, (block.size, block.address))
 
     def _remove(self, block: Block) -> None:
-        pool = self._free[block.is_small]
-        del pool[bisect_left(pool, (block.size, block.address))]
+        free = block.pool.free
+        del free[bisect_left(free, (block.size, block.address))]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -99,14 +99,25 @@ class Replay(Walk):
         allocator: who places.
         lazy_states: optimizer states appear at the end of the first step (torch's optimizers), not before it (DeepSpeed's).
         pieces: sizes of the tensors of a path that the engine counts in one sum, to place them one by one.
+        streams: by what a path begins with, the stream that its tensors are made on, where that is not the computation's.
     """
 
-    def __init__(self, allocator: CachingAllocator, *, lazy_states: bool, pieces: Callable[[str, int], list[int]]) -> None:
+    def __init__(
+        self,
+        allocator: CachingAllocator,
+        *,
+        lazy_states: bool,
+        pieces: Callable[[str, int], list[int]],
+        streams: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(detailed=True)
+        self.streams: Mapping[str, str] = streams or {}
+        self._streams: dict[str, str] = {}
         self.allocator, self.pieces = allocator, pieces
         self.waiting: list[tuple[str, int]] | None = [] if lazy_states else None
         self._placed: dict[str, list[Placed]] = {}
         self._num_placed = 0
+        self._stays: dict[tuple[str, int], int] = {}
         self._moves: dict[int, tuple[Span, list[Move]]] = {}
 
     # ------------------------------------------------------------------ changes
@@ -117,6 +128,16 @@ class Replay(Walk):
             self.waiting.append((path, num_bytes))
         else:
             self._place_all(path, num_bytes)
+
+    def keep(self, source: str, path: str, num_bytes: Any, reason: Reason | None = None) -> None:
+        """Count, and let the block be where it is: the next to go of the source does not."""
+        placed = self._placed_last(source, num_bytes)
+        if placed is None:
+            self.alloc(path, num_bytes, reason)
+            return
+        super().alloc(path, num_bytes, reason)
+        self._placed.setdefault(path, []).append(placed)
+        self._stays[source, num_bytes] = self._stays.get((source, num_bytes), 0) + 1
 
     def free(self, path: str, num_bytes: Any = None) -> None:
         """Count, and give back so many bytes of the path, the last come first."""
@@ -130,13 +151,15 @@ class Replay(Walk):
             self._place(path, -gone)
 
     def touch(self, path: str, num_bytes: Any, reason: Reason | None = None) -> None:
-        """Place and give back."""
+        """Place and give back; the optimizer makes its states before it needs anything else."""
         super().touch(path, num_bytes, reason)
-        pieces = [n for n in self.pieces(path, num_bytes) if n]
+        if path.startswith(LATE):
+            self._arrive()
+        pieces, stream = [n for n in self.pieces(path, num_bytes) if n], self._stream(path)
         if len(pieces) == 1:
-            self.allocator.touch(pieces[0])
+            self.allocator.touch(pieces[0], stream)
             return
-        for block in [self.allocator.malloc(n) for n in pieces]:
+        for block in [self.allocator.malloc(n, stream) for n in pieces]:
             self.allocator.free(block)
 
     def apply(self, span: Span) -> None:
@@ -170,16 +193,18 @@ class Replay(Walk):
     # ------------------------------------------------------------------ between steps
     def end_step(self, start: dict[str, int]) -> None:
         """Gradients, the loss and all else that was not there at the start goes; states that waited come."""
-        if self.waiting:
-            for path, num_bytes in self.waiting:
-                self._place_all(path, num_bytes)
-        self.waiting = None
+        self._arrive()
         for path, num_bytes in list(self.by_path.items()):
             extra = num_bytes - start.get(path, 0)
             if extra > 0:
                 self.free(path, extra)
 
     # ------------------------------------------------------------------ inside
+    def _arrive(self) -> None:
+        waiting, self.waiting = self.waiting, None
+        for path, num_bytes in waiting or ():
+            self._place_all(path, num_bytes)
+
     def _look(self, extra: Any, paths: dict[str, int]) -> None:
         """What is alive at once is not asked for here."""
 
@@ -190,7 +215,13 @@ class Replay(Walk):
     def _place(self, path: str, num_bytes: int) -> None:
         if num_bytes > 0:
             self._num_placed += 1
-            self._placed.setdefault(path, []).append((num_bytes, self._num_placed, self.allocator.malloc(num_bytes)))
+            self._placed.setdefault(path, []).append((num_bytes, self._num_placed, self.allocator.malloc(num_bytes, self._stream(path))))
+
+    def _stream(self, path: str) -> str:
+        """The stream that tensors of a path are made on; empty: that of the computation."""
+        if path not in self._streams:
+            self._streams[path] = next((stream for begin, stream in self.streams.items() if path.startswith(begin)), "")
+        return self._streams[path]
 
     def _lift(self, path: str, num_bytes: int) -> None:
         placed = self._placed_last(path, num_bytes)
@@ -199,6 +230,9 @@ class Replay(Walk):
 
     def _placed_last(self, path: str, num_bytes: int) -> Placed | None:
         """Takes out the last block of that size under the path; the last of all when none has it."""
+        if self._stays.get((path, num_bytes), 0):
+            self._stays[path, num_bytes] -= 1
+            return None
         placed = self._placed.get(path)
         if not placed or num_bytes <= 0:
             return None
@@ -232,7 +266,7 @@ def play(
         OutOfMemory: it does not fit.
     """
     allocator = CachingAllocator(capacity_bytes, expandable=expandable)
-    walk = Replay(allocator, lazy_states=lazy_states, pieces=lambda path, num_bytes: pieces_of(plan, path, num_bytes))
+    walk = Replay(allocator, lazy_states=lazy_states, pieces=lambda path, num_bytes: pieces_of(plan, path, num_bytes), streams=strategy.streams)
     strategy.resident(walk)
     start = dict(walk.by_path)
     if not training:

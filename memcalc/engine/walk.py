@@ -59,6 +59,10 @@ class Walk:
             self.reasons[path] = reason
         self._look(0, {})
 
+    def keep(self, source: str, path: str, num_bytes: Any, reason: Reason | None = None) -> None:
+        """Bytes of a source live on under a path when the source dies next."""
+        self.alloc(path, num_bytes, reason)
+
     def free(self, path: str, num_bytes: Any = None) -> None:
         """Bytes of a path die: so many, or all of them (only where paths are kept)."""
         self._add(path, -(self.by_path.get(path, 0) if num_bytes is None else num_bytes))

@@ -76,7 +76,7 @@ def test_books_balance(requests: list[tuple[int, int]], expandable: bool) -> Non
     for block in live:
         a.free(block)
     assert a.allocated_bytes == 0
-    assert sum(size for pool in a._free.values() for size, _ in pool) == a.reserved_bytes
+    assert sum(size for pool in a.free_places() for size, _ in pool) == a.reserved_bytes
 
 
 @given(st.lists(st.tuples(st.integers(1, 30 * MiB), st.integers(0, 5)), max_size=40), st.integers(1, 40 * MiB), st.booleans())
@@ -89,7 +89,7 @@ def test_a_request_that_is_given_back_at_once_leaves_what_malloc_and_free_leave(
             if index < len(live):
                 a.free(live.pop(index))
         brief(a, size)
-        left.append((a._free, a.reserved_bytes, a.allocated_bytes, a.peak_reserved_bytes, a.peak_allocated_bytes, a.peak_requested_bytes))
+        left.append((a.free_places(), a.reserved_bytes, a.allocated_bytes, a.peak_reserved_bytes, a.peak_allocated_bytes, a.peak_requested_bytes))
     assert left[0] == left[1]
 
 
@@ -103,3 +103,15 @@ def test_unused_segments_go_back_before_a_request_fails() -> None:
     with pytest.raises(OutOfMemory) as raised:
         a.malloc(50 * MiB)
     assert raised.value.num_bytes == 50 * MiB
+
+
+def test_a_block_serves_only_its_stream() -> None:
+    """What the computation gave back does not serve what is gathered beside it, and the other way round; unused segments of both go back to the card."""
+    a = CachingAllocator(capacity_bytes=100 * MiB)
+    a.free(a.malloc(40 * MiB))
+    a.free(a.malloc(40 * MiB, "gathers"))
+    assert a.reserved_bytes == 80 * MiB
+    a.free(a.malloc(30 * MiB, "gathers"))
+    assert a.reserved_bytes == 80 * MiB
+    a.malloc(60 * MiB)
+    assert (a.reserved_bytes, a.num_releases) == (60 * MiB, 1)

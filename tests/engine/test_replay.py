@@ -18,6 +18,9 @@ RUNS = [
     {"optimizer": "sgd"},
     {"lora": {"r": 8}},
     {"task": "inference"},
+    {"sharding": {"engine": "fsdp1"}, "hardware": {"gpus": 2}, "lora": {"r": 8}, "recompute": "full", "use_reentrant": True},
+    {"sharding": {"engine": "fsdp2"}, "hardware": {"gpus": 2}},
+    {"sharding": {"engine": "deepspeed", "zero": 3}, "hardware": {"gpus": 2}},
 ]
 
 
@@ -42,3 +45,24 @@ def test_a_smaller_card_makes_the_allocator_give_back_what_it_does_not_use() -> 
     assert tight.most_loaded.reservation.num_releases > 0
     assert small.most_loaded.reservation.wanted_bytes > 0
     assert [a.verdict.fits for a in (free, small) if a.verdict] == [True, False]
+
+
+@pytest.mark.parametrize("engine", ["fsdp1", "fsdp2"])
+def test_what_is_gathered_and_reduced_has_room_of_its_own(engine: str) -> None:
+    """Segments of one stream do not serve another: more is reserved than if all tensors were the computation's."""
+    run = Run.model_validate({"model": "qwen2.5-0.5b", "seq_len": 1024, "recompute": "full", "sharding": {"engine": engine}, "hardware": {"gpus": 4}})
+    walked = walk_rank(resolve(run))
+    apart = play(walked.plan, walked.strategy, accumulated=False)
+    own = {stream: sum(size for pool in pools for size, _ in pool.free) for stream, pools in apart._pools.items()}
+    gathers = {"fsdp1": "unshard", "fsdp2": "all-gather"}[engine]
+    layer = 2 * max(part.num_params for part in walked.plan.parts if part.block.role == "layer")
+    assert own[gathers] >= layer
+    assert apart.peak_reserved_bytes > apart.peak_allocated_bytes
+
+
+def test_states_come_before_what_their_first_step_needs() -> None:
+    """torch's optimizers make all moments first, in what the activations left; square roots of all weights then need room of their own."""
+    run = Run.model_validate({"model": "qwen2.5-0.5b", "micro_batch": 2, "seq_len": 4096, "recompute": "full"})
+    found = estimate(run).ranks[0]
+    moments, roots = (sum(t.bytes for t in found.instants[-1].terms if t.path == f"optimizer/{name}") for name in ("moments", "square roots"))
+    assert found.reserved_bytes - found.allocated_bytes > 0.9 * min(moments, roots)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from memcalc.code.context import Settings
@@ -33,6 +33,11 @@ class Strategy:
     """Whether a further micro-batch finds whole gradients there, so that each new one is added where it arises and dropped."""
     drops_sent = False
     """Whether a pipeline stage lets go of its output once it is sent (Megatron-core's ``deallocate_pipeline_outputs``)."""
+
+    @property
+    def streams(self) -> Mapping[str, str]:
+        """By what a path begins with, the CUDA stream that its tensors are made on, where that is not the computation's."""
+        return {}
 
     @classmethod
     def settings(cls, job: Job, settings: Settings) -> Settings:  # noqa: ARG003 (a hook: others decide by the job)

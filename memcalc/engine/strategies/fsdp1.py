@@ -15,10 +15,12 @@ Without a reduction (``no_sync``) the flat gradient waits whole, and weights tha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from memcalc.code.context import Settings
+from memcalc.engine.flow import STREAM_GRADIENT
 from memcalc.engine.plan import Part, Plan, Shard
 from memcalc.engine.strategies._fsdp_flat import SOURCE, Flat
 from memcalc.engine.strategies._fsdp_units import Unit
@@ -31,6 +33,8 @@ FLAT, CAST = "gradients/flat gradient", "communication/flat gradient in the redu
 LOW, OUTPUT = "communication/shard in the policy's dtype", "communication/reduce-scatter output"
 HELD = ("activations/inputs of layers that ran back", "activations/gradients of inputs of layers that ran back")
 RUNTIME = "torch/distributed/fsdp/_runtime_utils.py"
+STREAMS = {"weights/gathered": "unshard", LOW: "pre-unshard", CAST: "post-backward", OUTPUT: "post-backward", "gradients/shards": "post-backward"}
+"""_runtime_utils.py, ``_init_streams``, ``_unshard`` and ``_post_backward_hook``."""
 
 
 class Engine(Flat):
@@ -40,6 +44,11 @@ class Engine(Flat):
         ahead: whether the unit that runs next is gathered already.
         waiting: a unit that has run back, but whose gradients are not flat yet.
     """
+
+    @property
+    def streams(self) -> Mapping[str, str]:
+        """What is gathered and what is reduced has streams of its own."""
+        return STREAMS
 
     def __init__(self, job: Job, plan: Plan) -> None:
         super().__init__(job, plan)
@@ -202,8 +211,9 @@ class Engine(Flat):
         (torch/autograd/graph.py, ``register_multi_grad_hook``), and that the leaf, until ``_finalize_params`` takes the hook away.
         """
         why = Reason("batch * seq_len * hidden_size * width", {}, f"{RUNTIME}, _register_post_backward_reshard_only_hook")
-        for path in HELD:
-            walk.alloc(path, self._held_bytes(part), why)
+        held = self._held_bytes(part)
+        walk.alloc(HELD[0], held, why)
+        walk.keep(STREAM_GRADIENT, HELD[1], held, why)
 
     def _held_bytes(self, part: Part) -> Any:
         unit, run = self.units.get(id(part)), self.job.run

@@ -13,7 +13,7 @@ Where memory is born and dies (torch/distributed/fsdp/_fully_shard, torch 2.13):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from memcalc.engine.plan import Part, Plan, Shard
@@ -28,6 +28,8 @@ BUFFER, CAST = "communication/all-gather buffer", "communication/all-gather inpu
 INPUT, OUTPUT = "communication/reduce-scatter input", "communication/reduce-scatter output"
 REDUCED = "communication/all-reduced gradients"
 COLLECTIVES, GROUP = "_fully_shard/_fsdp_collectives.py", "_fully_shard/_fsdp_param_group.py"
+STREAMS = {CAST: "all-gather", BUFFER: "all-gather", OUTPUT: "reduce-scatter", "gradients/shards": "reduce-scatter", REDUCED: "all-reduce"}
+"""_fsdp_param_group.py, ``FSDPCommContext``; _fsdp_collectives.py, ``foreach_all_gather`` and ``foreach_reduce``."""
 
 
 class Engine(Sharded):
@@ -40,6 +42,11 @@ class Engine(Sharded):
         late: units whose gradients are reduced after the root's, the last of the model first.
         ahead: the unit that the buffer was made for ahead of its backward.
     """
+
+    @property
+    def streams(self) -> Mapping[str, str]:
+        """What is gathered and what is reduced has streams of its own."""
+        return STREAMS
 
     def __init__(self, job: Job, plan: Plan) -> None:
         super().__init__(job, plan)

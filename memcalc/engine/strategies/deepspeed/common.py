@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -22,6 +22,8 @@ from memcalc.units import DTYPE_BYTES
 MASTER = "optimizer/master weights"
 PARTITION = "gradients/of this rank's partition"
 BUCKET = "buffers/reduce bucket"
+STREAMS = {"weights/gathered": "all-gather", "buffers/all-gather": "all-gather", "buffers/bucket ": "reduction"}
+"""zero/stage3.py, ``reduce_and_partition_stream``; zero/parameter_offload.py, ``__allgather_stream``; zero/stage_1_and_2.py, ``reduction_stream``."""
 
 
 class Member(NamedTuple):
@@ -67,6 +69,11 @@ class Rank(Marked):
     def settings(cls, job: Job, settings: Settings) -> Settings:
         """The whole module is cast to the dtype, weights with one of their own, too (``DeepSpeedEngine._configure_distributed_model``)."""
         return replace(super().settings(job, settings), casts_weights=settings.autocast is None)
+
+    @property
+    def streams(self) -> Mapping[str, str]:
+        """Beside the computation, where communication overlaps it."""
+        return STREAMS if self.zero.overlaps else {}
 
     def __init__(self, job: Job, plan: Plan) -> None:
         super().__init__(job, plan)

@@ -29,7 +29,7 @@ class Settings:
         leaf_inputs: what the token table gives is made a leaf of the graph, though it takes no gradient, before anything is joined to it.
         prefix: keys that every layer has before those of `seq` (prefix tuning).
         evaluating: to a loss, and no backward follows: nothing is recorded, and there is no dropout.
-        loss: cross_entropy, chunked, chunked_output, fused_linear or in_place.
+        loss: cross_entropy, chunked, chunked_output, fused_linear, cut_cross_entropy or in_place.
         upcast_logits: the loss is taken of logits in fp32.
         holds_logits: the caller of the model holds its logits until backward is over.
         degrees: into how many parts each kind of cut divides a weight.

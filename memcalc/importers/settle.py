@@ -36,7 +36,7 @@ def _loss(facts: Facts) -> None:
     stage = block.get("stage", 0) if isinstance(block, dict) else facts.get("sharding.zero", 0)
     tp, gathers = whole(facts.get("sharding.tp", 1), name="sharding.tp"), facts.get("sharding.engine") == "deepspeed" and stage == 3
     cut = tp > 1 or (gathers and facts.get("loss") == "chunked")
-    if facts.get("loss") in ("fused_linear", "chunked") and cut and facts.get("code", "transformers") == "transformers":
+    if facts.get("loss") in ("fused_linear", "cut_cross_entropy", "chunked") and cut and facts.get("code", "transformers") == "transformers":
         fact = facts.found["loss"]
         facts.unused.append(f"{fact.where}: a {fact.value} loss over a head that is cut is not counted; whole logits are")
         facts.found["loss"] = fact._replace(value="cross_entropy")

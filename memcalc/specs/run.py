@@ -17,7 +17,7 @@ Device = Literal["cpu", "nvme"]
 Engine = Literal["ddp", "deepspeed", "fsdp1", "fsdp2", "megatron"]
 Attention = Literal["eager", "sdpa", "flash_attention_2"]
 Recompute = Literal["none", "selective", "full"]
-Loss = Literal["cross_entropy", "chunked", "chunked_output", "fused_linear", "in_place"]
+Loss = Literal["cross_entropy", "chunked", "chunked_output", "fused_linear", "cut_cross_entropy", "in_place"]
 
 
 class ShardingSpec(Spec):

@@ -1,7 +1,7 @@
 """Other losses than torch's.
 
-In chunks, each run again in backward (TRL); in pieces of the sequence (torchtune); with gradients made in forward (Liger), or made of the
-logits in place.
+In chunks, each run again in backward (TRL); in pieces of the sequence (torchtune); with gradients made in forward (Liger); without logits (cut
+cross-entropy); or with gradients made of the logits in place.
 """
 
 from __future__ import annotations
@@ -16,10 +16,11 @@ from memcalc.errors import InputError
 from memcalc.formulas.loss import liger_chunk
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
-from memcalc.tape.functional.matmul import under_autocast
+from memcalc.tape.functional.matmul import cast_weight, under_autocast
 from memcalc.tape.functional.scan import split_into
 from memcalc.tape.tape import Leaf
 from memcalc.tape.tensor import Shape, Tensor
+from memcalc.units import ceil_div
 
 CHUNK = 256
 """Tokens whose logits TRL makes at once (sft_trainer.py, ``_CHUNKED_LM_HEAD_CHUNK_SIZE``)."""
@@ -210,6 +211,41 @@ def _handed_on(saved: Tensor, kind: tuple[Shape, str]) -> Tensor:
     return saved.tape.new(*kind, "gradient from forward")
 
 
+# ---------------------------------------------------------------------- cut
+ROWS, COLUMNS = 128, 64
+"""Of a block of gradients that has a lock (cut_cross_entropy/cce_backward.py)."""
+
+
+def cut_cross_entropy(ctx: Context, m: Head, x: Tensor) -> Tensor:
+    """x (batch, seq, hidden) → loss, without logits (apple/ml-cross-entropy, cut_cross_entropy/cce.py, ``LinearCrossEntropyFunction``).
+
+    They exist block by block inside a kernel, in forward and again in backward. Saved are x, the weight, the log-sum-exp of each labelled token, and the
+    mean logit of each word, by which backward puts blocks in order.
+    """
+    tape, vocab = ctx.tape, m.proj.outputs
+    weight = cast_weight(weight_of(ctx, m), f"{m.proj.name}/weight")
+    tokens, hidden = Axis("batch * seq_len", ctx.batch.size * ctx.seq.size), x.shape[-1]
+    labelled = Axis("batch * (seq_len - 1)", ctx.batch.size * (ctx.seq.size - 1))
+    flat = under_autocast(F.view(x, (tokens, hidden)))
+    places = tape.new((labelled,), "int32", "places of labelled tokens")
+    sums = tape.new((labelled,), "float32", "log-sum-exp")
+    means = tape.new((vocab,), "float32", "mean logits")
+    losses = tape.new((labelled,), "float32", "losses")
+    loss = tape.new((), "float32", "loss")
+    del losses
+    kinds, columns = ((flat.shape, flat.dtype), (weight.shape, weight.dtype)), ceil_div(hidden.size, COLUMNS)
+
+    def backward(wants: tuple[bool, ...], g: Tensor, *saved: Tensor) -> tuple[Tensor | None, ...]:
+        order = tape.new((vocab,), "int32", "order of blocks")
+        made = [tape.new(*kind, "gradient of operand") if want else None for want, kind in zip(wants, kinds, strict=True)]
+        locks = [tape.new((Axis("locks", ceil_div(kind[0][0].size, ROWS) * columns),), "int32", "locks") for kind in kinds]
+        del order, locks
+        return tuple(made)
+
+    tape.record(loss, (flat, weight), (flat, weight, sums, places, means), backward)
+    return loss
+
+
 # ---------------------------------------------------------------------- in place
 def in_place(ctx: Context, m: Head, x: Tensor) -> Tensor:
     """x (batch, seq, hidden) → loss of whole logits by a kernel that turns them into their gradient in place (Unsloth's, fms-acceleration's FOAK).
@@ -239,5 +275,5 @@ def in_place(ctx: Context, m: Head, x: Tensor) -> Tensor:
     return loss
 
 
-LOSSES = {"chunked": chunked, "chunked_output": chunked_output, "fused_linear": fused_linear, "in_place": in_place}
+LOSSES = {"chunked": chunked, "chunked_output": chunked_output, "fused_linear": fused_linear, "cut_cross_entropy": cut_cross_entropy, "in_place": in_place}
 """By the name of the run key."""

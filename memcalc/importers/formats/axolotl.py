@@ -41,7 +41,9 @@ def _activation_offloading(facts: Facts, entry: Entry) -> None:
 
 def _plugins(facts: Facts, entry: Entry) -> None:
     for plugin in entry.value if isinstance(entry.value, list) else [entry.value]:
-        if "cut_cross_entropy" in str(plugin) or "liger" in str(plugin).lower():
+        if "cut_cross_entropy" in str(plugin):
+            facts.put("loss", "cut_cross_entropy", entry.where)
+        elif "liger" in str(plugin).lower():
             facts.put("loss", "fused_linear", entry.where)
         else:
             facts.leave(entry._replace(value=plugin))

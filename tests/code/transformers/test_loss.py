@@ -63,6 +63,18 @@ def run(**keys: Any) -> Estimate:
     return estimate(Run.model_validate({"model": "llama-3.1-8b", "seq_len": 8192, "recompute": "full", "lora": {"r": 16}, **keys}))
 
 
+def test_cut_cross_entropy_holds_a_number_for_each_token_and_each_word() -> None:
+    """Forward two for each labelled token; backward makes both gradients at once, beside an order of words and locks."""
+    batch, seq, hidden, vocab = 2, 512, 1024, 32000
+    peak, rest, back_peak, _ = head_alone("cut_cross_entropy", (batch, seq, hidden, vocab))
+    tokens = batch * (seq - 1)
+    assert rest == 8 * tokens + 4 * vocab + 4
+    assert peak == rest + 4 * tokens
+    gradients = 2 * (batch * seq * hidden + vocab * hidden)
+    locks = 4 * (hidden // 64) * (batch * seq // 128 + vocab // 128)
+    assert back_peak == rest + 4 + gradients + 4 * vocab + locks
+
+
 def test_no_term_is_negative() -> None:
     """Gradients that forward made are handed on under their own name."""
     for loss in ("chunked", "fused_linear"):

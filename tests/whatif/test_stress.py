@@ -41,6 +41,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "seq_len": 512,
     },
     "experts": {"model": "mixtral-8x7b", "engine": "fsdp2", "ep": 4, "gpus": 8, "gpu": "h100-80g", "recompute": "full", "seq_len": 1024},
+    "dpo": {"model": "qwen2.5-0.5b", "task": "dpo", "gpu": "24GiB", "seq_len": 256},
     "lora": {"model": "llama-7b", "gpu": "a100-40g", "lora_r": 16, "seq_len": 512},
     "stages": {"model": "llama-7b", "code": "megatron", "engine": "megatron", "pp": 4, "gpus": 4, "grad_accum": 8, "gpu": "a100-80g", "seq_len": 1024},
 }
@@ -150,6 +151,7 @@ def test_kept_logits_are_those_of_the_report() -> None:
         ("experts", "moe-collapse/2", {"expert_imbalance": 2.0}),
         ("experts", "moe-collapse/all", {"expert_imbalance": 4.0}),
         ("lora", "accumulation/last", {"grad_accum": 2}),
+        ("dpo", "long-sample/longest", {"seq_len": 512}),
     ],
 )
 def test_another_run_for_a_step_is_that_runs_estimate(run: str, name: str, keys: dict[str, Any]) -> None:
@@ -202,5 +204,7 @@ def test_only_takes_names_groups_and_variants() -> None:
     assert names(["evaluation/logits"]) == ["evaluation"]
     with pytest.raises(InputError, match="did you mean long-sample"):
         names(["long-samples"])
+    with pytest.raises(InputError, match="made of phases"):
+        stress(read_run("qwen2.5-0.5b", task="ppo", gpu="a100-80g", seq_len=64))
     with pytest.raises(InputError, match="incidents strike training"):
         stress(read_run("llama-7b", task="inference", gpu="a100-80g"))

@@ -81,7 +81,7 @@ def diagnose(lines: Iterable[str], run: Run | None = None) -> Diagnosis:
         position = position_of(crash.frames, crash.text)
         saves = position is not None and position.name == SAVE
         if job is not None and saves not in known:
-            known[saves] = _asked(_saving(job) if saves else job, limit)
+            known[saves] = _asked(_saving(run, job) if saves else job, limit)
         asked, walked = known.get(saves, (None, []))
         m = crash.message
         found = matches(asked.job, walked, m.wanted, position=position, allocated=m.allocated) if asked is not None and m.wanted is not None else []
@@ -106,10 +106,10 @@ class _Counted:
         return line
 
 
-def _saving(job: Job) -> Job:
+def _saving(run: Run | None, job: Job) -> Job:
     """The job with the instant of a checkpoint, where its engine knows one."""
     try:
-        return resolve(read_run(job.run, checkpoint_save="full"))
+        return resolve(read_run(run, checkpoint_save="full"))
     except InputError:
         return job
 

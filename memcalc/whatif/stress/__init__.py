@@ -74,12 +74,12 @@ def stress(
     """
     only = [word.strip() for word in only]
     chosen = names(only)
-    if run.task != "train" or run.code in SERVERS:
+    if run.task == "inference" or run.code in SERVERS:
         raise InputError(f"incidents strike training; the task is {run.task}", where="task")
     room = room_for(run, limit_bytes=limit_bytes, margin=margin)
     job = resolve(run)
     longest = longest if longest is not None else 2 * job.seq_len
-    situation = Situation(job, room, longest=longest, samples=samples or SAMPLES)
+    situation = Situation(run, job, room, longest=longest, samples=samples or SAMPLES)
     found: list[Incident] = [] if spread is None else [_batch(point, situation) for point in spread.points]
     variants = {word for word in only if "/" in word}
     for name in chosen:

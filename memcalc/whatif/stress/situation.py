@@ -12,11 +12,15 @@ from memcalc.engine.walk import Snapshot
 from memcalc.errors import InputError
 from memcalc.specs.job import Job
 from memcalc.specs.read import read_run
+from memcalc.specs.run import Run
 from memcalc.units import DTYPE_BYTES
 from memcalc.whatif.fit import Room, outside_bytes, plays
 
 NEARLY = 0.85
 """Below this share of the card the caching allocator finds a place for everything: it gives unused segments back."""
+
+INSTANTS = ("start", "forward_peak", "backward_peak", "optimizer_step")
+"""Those of a step, which incidents strike."""
 
 Terms = Mapping[str, int]
 
@@ -58,17 +62,23 @@ class Situation:
     """A run, on its card.
 
     Args:
+        run: as asked.
         job: the run, resolved; training.
         room: what it may take.
         longest: tokens of the longest sample that may come.
         samples: sequences of an evaluation.
+
+    Raises:
+        InputError: it has no step of its own.
     """
 
-    def __init__(self, job: Job, room: Room, *, longest: int, samples: int) -> None:
-        self.job, self.room, self.longest, self.samples = job, room, longest, samples
+    def __init__(self, run: Run, job: Job, room: Room, *, longest: int, samples: int) -> None:
+        self.run, self.job, self.room, self.longest, self.samples = run, job, room, longest, samples
         self.walked = walk_ranks(job)
         self.loaded = max(self.walked, key=lambda one: _most(one.walk.instants)[1])
         self.shots: dict[str, Snapshot] = self.loaded.walk.instants
+        if not set(INSTANTS) <= set(self.shots):
+            raise InputError(f"incidents strike a step of one model; {run.task} is made of phases", where="task")
         self.outside = outside_bytes(job)
 
     # ------------------------------------------------------------------ as it is
@@ -133,7 +143,7 @@ class Situation:
             instant: which.
         """
         try:
-            job = resolve(read_run(self.job.run, **keys))
+            job = resolve(read_run(self.run, **keys))
             walked = walk_ranks(job)
         except InputError as error:
             return self.spared(name, title, error.message)

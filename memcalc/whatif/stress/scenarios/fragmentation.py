@@ -20,7 +20,7 @@ def incidents(s: Situation) -> Iterator[Incident]:
     peak = s.peak[1]
     for name, expandable in (("segments", False), ("expandable", True)):
         title = f"lengths vary, {'expandable_segments:True' if expandable else 'fixed segments'}"
-        job = resolve(read_run(s.job.run, lengths=s.job.run.lengths or {}, expandable_segments=expandable))
+        job = resolve(read_run(s.run, lengths=s.run.lengths or {}, expandable_segments=expandable))
         found = reservation(job, s.loaded, peak, capacity_bytes=s.room.room_bytes)
         extra = {term.path: term.bytes for term in found.terms}
         need = peak + s.outside + sum(extra.values())

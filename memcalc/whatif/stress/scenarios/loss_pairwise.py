@@ -12,7 +12,7 @@ SAMPLES, TOKENS = 3, 2
 
 
 def incidents(s: Situation) -> Iterator[Incident]:
-    """In fp32, counted in torch at the peak in backward: of samples their log-softmax and two gradients, of tokens, of which only the nearest count, two gradients."""
+    """In fp32, counted in torch at the peak in backward: of samples their log-softmax and two gradients; of tokens, each with its nearest, two gradients."""
     job = s.job
     every = job.micro_batch * job.mesh.dp
     samples = {"activations/similarities of samples, log-softmax, gradients": SAMPLES * 4 * every * every}

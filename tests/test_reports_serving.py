@@ -51,6 +51,20 @@ def test_qwen3_32b_in_4_bits_fits_two_16_gb_cards_in_steady_state() -> None:
     assert fits(answer)
 
 
+def test_what_is_shown_of_packed_weights_is_the_steady_state() -> None:
+    """vllm-gfx906 14: the answer says so, since the failure was at load."""
+    answer = serve("qwen3-32b", quantization="gptq", tp=2, gpus=2, gpu="15.98GiB", gpu_memory_utilization=0.9, max_model_len=4000)
+    assert any("steady state" in note for note in answer.notes)
+
+
+def test_gemma_3_by_llama_cpp_at_128k() -> None:
+    """gpustack 2101: keys in q8_0, weights in Q4_K_M: 26 to 28 GB with the buffers, not 139; at the 85,000 tokens of the user's 32 GB it is less."""
+    keys = {"code": "llamacpp", "quantization": "q4_k_m", "cache_type_k": "q8_0"}
+    full, seen = (serve("gemma-3-27b", max_model_len=n, **keys).most_loaded.allocated_bytes / 1e9 for n in (128_000, 85_000))
+    assert 22 < seen < full < 28
+    assert fits(serve("gemma-3-27b", max_model_len=128_000, gpu="11GiB", gpus=4, **keys))
+
+
 def test_windows_cut_gemma_3_cache_to_a_sixth() -> None:
     """gpustack 2101: 62 layers at 128,000 tokens are 46.4 GiB, ten of them with 52 windows 7.8."""
     caches = layer_caches(read_model("gemma-3-27b").blocks)
@@ -63,6 +77,9 @@ def test_all_experts_are_resident() -> None:
     answer = serve("qwen3.5-122b-a10b", quantization="gptq", gpu="48GB", max_model_len=4096)
     assert answer.instant("load").allocated_bytes > 60e9
     assert not fits(answer)
+    packed = serve("qwen3.5-122b-a10b", code="llamacpp", quantization="q4_k_m", gpu="48GB", max_model_len=4096)
+    assert (packed.instant("load").allocated_bytes + packed.host_bytes) / 1e9 == pytest.approx(72.6, rel=0.03)
+    assert not fits(packed)
 
 
 @pytest.mark.parametrize(("name", "params"), [("gemma-3-4b", 4_300_079_472), ("gemma-3-27b", 27_432_406_640)])

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from memcalc.engine.cache import TRANSFORMERS, Policy, growth_bytes, layer_caches, sequence_bytes, token_bytes
+from memcalc.engine.cache import TRANSFORMERS, LayerCache, Policy, growth_bytes, layer_caches, sequence_bytes, token_bytes
 from memcalc.engine.estimate import estimate
+from memcalc.errors import ShardingError
 from memcalc.models.read import read_model
 from memcalc.specs.read import read_run
 
@@ -69,6 +72,46 @@ def test_transformers_leaves_as_much(name: str) -> None:
 def test_layers_that_share_heads_take_one_each_beyond_their_number() -> None:
     caches = layer_caches(read_model("llama-3.1-70b").blocks)
     assert token_bytes(caches, Policy(tp=16)) == token_bytes(caches, Policy(tp=8)) == 327_680 // 8
+
+
+MINIMAX_M2 = {
+    "model_type": "minimax_m2", "hidden_size": 3072, "intermediate_size": 1536, "num_hidden_layers": 62, "num_attention_heads": 48, "num_key_value_heads": 8,
+    "head_dim": 128, "num_local_experts": 256, "num_experts_per_tok": 8, "vocab_size": 200_064, "max_position_embeddings": 196_608, "rotary_dim": 64,
+    "use_qk_norm": True, "tie_word_embeddings": False,
+}  # fmt: skip
+
+
+def test_minimax_m2_at_its_full_length_in_fp8() -> None:
+    """As hf-mem publishes it."""
+    caches = layer_caches(read_model(json.dumps(MINIMAX_M2)).blocks)
+    assert sequence_bytes(caches, 196_608, Policy(dtype="fp8")) == 24_964_497_408
+
+
+def test_a_hybrid_of_25_layers_with_windows_and_5_without() -> None:
+    """aiconfigurator's: 30 * 4,096 bytes a token up to 1,024 tokens, then 5 * 4,096."""
+    caches = (LayerCache("attention", 25, 8, 128, 128, 1024), LayerCache("attention", 5, 8, 128, 128))
+    sizes = [sequence_bytes(caches, length, Policy()) for length in (1023, 1024, 1025, 9000)]
+    assert (sizes[1] - sizes[0], sizes[2] - sizes[1], sizes[3] - sizes[2]) == (30 * 4096, 5 * 4096, 7975 * 5 * 4096)
+
+
+@pytest.mark.parametrize(("name", "heads", "dim"), [("gpt-neo-1.3b", 16, 128), ("falcon-7b", 1, 64), ("gpt-j-6b", 16, 256), ("gpt2", 12, 64)])
+def test_geometries_by_other_names(name: str, heads: int, dim: int) -> None:
+    """``num_heads``, ``multi_query``, ``n_head``, ``n_embd``."""
+    cache = layer_caches(read_model(name).blocks)[0]
+    assert (cache.num_kv_heads, cache.key_dim) == (heads, dim)
+
+
+def test_tensor_parallel_degrees_of_qwen_05b() -> None:
+    """14 heads divide over 1, 2, 7 and 14 ranks, as llm-d-planner lists them; over 7 the engine has no way to share two KV heads."""
+    why = dict[int, str]()
+    for tp in range(1, 15):
+        try:
+            estimate(read_run("qwen2.5-0.5b", task="inference", code="vllm", gpu="h100-80g", tp=tp, gpus=tp))
+        except ShardingError as error:
+            why[tp] = str(error)
+    assert [tp for tp in range(1, 15) if "attention heads" not in why.get(tp, "")] == [1, 2, 7, 14]
+    assert "2 KV heads" in why.pop(7)
+    assert not {1, 2, 14} & why.keys()
 
 
 def test_a_latent_may_be_expanded() -> None:

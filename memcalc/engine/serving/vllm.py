@@ -53,6 +53,8 @@ def budget(job: Job, rank: Rank) -> Budget:
     taken_already = share(free_bytes=free, total_bytes=card.capacity_bytes, utilization=utilization, requested_bytes=requested)
     refusal = taken_already if free < requested else ""
     kv = asked.kv_cache_memory_bytes or requested - taken
+    if job.model.quantization is not None:
+        notes = (*notes, "shown is the steady state: while packed weights are read and brought into the kernels' order, more is held")
     divided = grouped(rank.caches, policy)
     if divided is not None and divided.num_groups > 1:
         notes = (*notes, f"the cache is divided into {divided.num_groups} groups of layers with equal pages; vLLM counts a token as if it stood in all of them")

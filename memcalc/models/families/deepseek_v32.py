@@ -41,15 +41,13 @@ def sparse_layers(config: Config, num_layers: int, *, first: int | None = None) 
     Args:
         config: the file.
         num_layers: how many.
-        first: how many are dense where the file does not say.
+        first: how many are dense where the file names no kinds; None: as it says itself.
 
     Raises:
         ModelError: it does not name one of the two kinds for each layer.
     """
     if not config.has("mlp_layer_types"):
-        if first is None or config.has("first_k_dense_replace"):
-            return moe.after_dense(config, num_layers)
-        return tuple(i >= first for i in range(num_layers))
+        return moe.after_dense(config, num_layers) if first is None else tuple(i >= first for i in range(num_layers))
     kinds = config.strs("mlp_layer_types")
     if len(kinds) != num_layers or not {"dense", "sparse"} >= set(kinds):
         raise config.error(f"mlp_layer_types must name dense or sparse for each of the {num_layers} layers")

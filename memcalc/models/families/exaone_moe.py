@@ -24,7 +24,10 @@ def spec(config: Config) -> ModelSpec:
     """Layers without a window, where others have one, have no positions; the first layers are dense."""
     sizes = decoder.read_sizes(config)
     norm, head_norm, rotary = RMSNorm(sizes.hidden), RMSNorm(Axis("head_dim", sizes.head_dim)), Rotary(sizes.head_dim)
-    window, kinds = config.optional_int("sliding_window"), sparse_layers(config, sizes.num_layers, first=1)
+    window, kinds = (
+        config.optional_int("sliding_window"),
+        sparse_layers(config, sizes.num_layers, first=config.int("first_k_dense_replace", default=1, minimum=0)),
+    )
     dense, sparse = decoder.gated_mlp(sizes, config.str("hidden_act")), experts(config, sizes.hidden)
 
     def layer(kind: tuple[bool, int | None]) -> DecoderLayer:

@@ -16,7 +16,7 @@ ARCHITECTURES = {"LlamaForCausalLM": "llama", "LLaMAForCausalLM": "llama", "Exao
 
 def spec(config: Config) -> ModelSpec:
     """Pre-norm layers of grouped-query attention and SwiGLU, with biases where the file wants them."""
-    sizes = decoder.read_sizes(config)
+    sizes = decoder.read_sizes(config, head_dim_follows=config.model_type != "internlm3")
     norm, bias = RMSNorm(sizes.hidden), config.bool("attention_bias")
     layer = DecoderLayer(
         input_layernorm=norm,

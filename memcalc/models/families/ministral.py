@@ -17,7 +17,7 @@ ARCHITECTURES = {"MinistralForCausalLM": "ministral", "CwmForCausalLM": "cwm"}
 
 def spec(config: Config) -> ModelSpec:
     """Pre-norm layers of grouped-query attention and SwiGLU without biases."""
-    sizes = decoder.read_sizes(config)
+    sizes = decoder.read_sizes(config, head_dim_follows=config.model_type != "cwm")
     norm, mlp = RMSNorm(sizes.hidden), decoder.gated_mlp(sizes, config.str("hidden_act"))
     kinds = text.layer_windows(config, sizes.num_layers, pattern=None, window=config.optional_int("sliding_window"))
     layers = decoder.layer_blocks(kinds, lambda window: DecoderLayer(norm, decoder.attention(sizes, window=window), norm, mlp))

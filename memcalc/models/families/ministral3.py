@@ -18,7 +18,7 @@ ARCHITECTURES = {"Ministral3ForCausalLM": "ministral3"}
 
 def spec(config: Config) -> ModelSpec:
     """Pre-norm layers of grouped-query attention and SwiGLU without biases; every layer sees the same window."""
-    sizes = decoder.read_sizes(config)
+    sizes = decoder.read_sizes(config, head_dim_follows=False)
     norm, window = RMSNorm(sizes.hidden), config.optional_int("sliding_window")
     attention = replace(decoder.attention(sizes, window=window), tempered=True)
     layer = DecoderLayer(norm, attention, norm, decoder.gated_mlp(sizes, config.str("hidden_act")))

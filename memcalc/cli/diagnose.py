@@ -14,6 +14,7 @@ from memcalc.cli.shell.files import FROM, asked
 from memcalc.cli.shell.output import OUT_FILE, Sink, format_option, sink
 from memcalc.cli.shell.runs import MODEL, run_options
 from memcalc.errors import InputError
+from memcalc.specs.fields import flags
 
 if TYPE_CHECKING:
     from memcalc.specs.run import Run
@@ -35,7 +36,8 @@ def run(given: Given) -> int:
     from memcalc.whatif.diagnose import diagnose
 
     log, *words = given.arguments
-    job = asked(given, words).run if words or given.launch or given.text("config") or given.text("from") else None
+    of_run = words or given.launch or {"config", "from", *flags()} & given.flags.keys()
+    job = asked(given, words).run if of_run else None
     with opened(log) as lines:
         found = diagnose(lines, job)
     out = sink(given)

@@ -49,5 +49,9 @@ def test_stdin_is_read_and_no_message_is_no_failure(cli: Cli, monkeypatch: pytes
     assert "3.14 GiB could not be had" in cli("diagnose", "-").out
 
 
+def test_keys_of_a_run_without_its_model_are_not_passed_over(cli: Cli, log: str) -> None:
+    assert "no model given" in cli.refused("diagnose", log, "--zero", "2")
+
+
 def test_a_log_that_is_not_there_is_said_in_one_line(cli: Cli) -> None:
     assert "cannot be read" in cli.refused("diagnose", "/no/such/train.log")

@@ -203,7 +203,7 @@ def chunks_of(layers: int, pp: int) -> list[int]:
     """Model chunks of a stage that layers can be spread over evenly, the two ends standing for a layer each where that helps.
 
     >>> chunks_of(126, 16), chunks_of(32, 4)
-    ([1, 2, 4, 8], [1, 2, 4, 8])
+    ([1, 2, 4], [1, 2, 4, 8])
     """
     return [1, *(v for v in range(2, MAX_CHUNKS + 1) if pp > 1 and (layers % (pp * v) == 0 or (layers + 2) % (pp * v) == 0) and layers >= pp * v)]
 

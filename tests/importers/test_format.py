@@ -96,7 +96,7 @@ def test_unknown_keys_of_no_framework_are_refused() -> None:
         ("distributed_type: DEEPSPEED\ndeepspeed_config: {offload_param_device: disk}\n", "a.yaml:2"),
         ("zero_optimization:\n  stage: 7\n", "a.yaml:2"),
         ("zero_optimization:\n  stage: 3\n  reduce_bucket_size: wide\n", "a.yaml:3"),
-        ("model: m\ntuner_type: bone\n", "a.yaml:2"),
+        ("model: m\ntuner_type: lisa\n", "a.yaml:2"),
         ("model: m\ngpu-memory-utilization: 90\nmax-model-len: 5\n", "a.yaml:2"),
         ("model:\n  tensor_model_parallel_size: two\n", "a.yaml:2"),
         ("model: {_component_: x.llama3_8b}\nbatch_size: few\n", "a.yaml:2"),

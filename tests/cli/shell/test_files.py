@@ -12,8 +12,6 @@ from tests.cli.run import Cli
 COMMANDS = {
     "estimate": [],
     "sweep": ["--seq-len", "256"],
-    "limits": [],
-    "advise": [],
     "compare": ["recompute=none", "recompute=full"],
     "export": ["--to", "trainer"],
 }

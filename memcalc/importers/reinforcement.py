@@ -11,7 +11,7 @@ ONLINE = ("ppo", "grpo", "rloo", "reinforce++", "gspo", "dapo")
 
 
 def _mode(facts: Facts, entry: Entry) -> None:
-    facts.put("rollout.on", "other" if entry.word == "server" else "same", entry.where)
+    facts.put("rollout.cards", "other" if entry.word == "server" else "same", entry.where)
 
 
 KEYS: dict[str, Rule] = {
@@ -64,7 +64,7 @@ def _online(facts: Facts) -> None:
     if facts.found.get("seq_len") is not None and facts.found["seq_len"].is_default:
         del facts.found["seq_len"]
     if facts.get("rollout.engine") != "vllm":
-        for name in ("rollout.gpu_memory_utilization", "rollout.tensor_parallel_size", "rollout.sleep_level", "rollout.on"):
+        for name in ("rollout.gpu_memory_utilization", "rollout.tensor_parallel_size", "rollout.sleep_level", "rollout.cards"):
             facts.found.pop(name, None)
     steps, groups = facts.get("~steps_per_generation"), facts.get("rollout.num_generations", 8)
     each = facts.get("micro_batch", 8)

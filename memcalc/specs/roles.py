@@ -22,8 +22,8 @@ OF_ROLE = (
 )
 """Keys of a run that a role may have its own of; what it leaves out is the actor's."""
 
-OWN = ("on", "shares", "idle", "precomputed")
-"""A role's own keys: on which cards it lives (``same`` or ``other``), whose weights it uses (``actor``), what of it is on the host while others work
+OWN = ("cards", "shares", "idle", "precomputed")
+"""A role's own keys: on which cards it lives (``same`` as train, or ``other``), whose weights it uses (``actor``), what of it is on the host while others work
 (``{params: cpu, optimizer: cpu}``), and whether its part was done before (a reference whose log-probabilities stand in the data)."""
 
 
@@ -33,7 +33,7 @@ class RolloutSpec(Spec):
     engine: Literal["transformers", "deepspeed", "vllm", "sglang"] = Field(
         "transformers", description="what generates: the actor's own modules, DeepSpeed's hybrid engine, or a server with its own copy of the weights"
     )
-    on: Literal["same", "other"] = Field("same", description="the cards that train, or others")
+    cards: Literal["same", "other"] = Field("same", description="the cards that train, or others")
     prompt_length: Count | None = Field(None, description="tokens of a prompt")
     response_length: Count | None = Field(None, description="tokens of an answer, at most")
     num_generations: Count = Field(1, description="answers to each prompt (the group of GRPO)")

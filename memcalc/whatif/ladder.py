@@ -158,7 +158,7 @@ def _put_away(job: Job) -> Iterator[Keys]:
 
 def _server(job: Job) -> Iterator[Keys]:
     rollout = job.asked.rollout
-    if job.cast is None or job.cast.server is None or rollout.on == "other":
+    if job.cast is None or job.cast.server is None or rollout.cards == "other":
         return
     if rollout.sleep_level == 0:
         yield from ({"rollout_sleep_level": 1}, {"rollout_sleep_level": 2})
@@ -171,36 +171,16 @@ def _other_cards(job: Job) -> Iterator[Keys]:
         return
     asked = dict(job.asked.roles or {})
     here = [role.name for role in job.cast.others if role.on_card and not role.shares and role.job.run.task != "train"]
-    if job.cast.server is not None and job.asked.rollout.on == "same":
-        yield {"rollout_on": "other"}
+    if job.cast.server is not None and job.asked.rollout.cards == "same":
+        yield {"rollout_cards": "other"}
     if here:
-        yield {"roles": asked | {name: {**(asked.get(name) or {}), "on": "other"} for name in here}}
+        yield {"roles": asked | {name: {**(asked.get(name) or {}), "cards": "other"} for name in here}}
 
 
 def _answers(job: Job) -> Iterator[Keys]:
     if job.cast is not None and job.cast.is_online and job.asked.seq_len is None:
         answer = job.seq_len - job.cast.prompt_length
         yield from ({"rollout_response_length": answer // part} for part in (2, 4) if answer // part >= 128)
-
-
-def _cache(job: Job) -> Iterator[Keys]:
-    """Of transformers' inference: a cache in few bits where all layers see all tokens, or on the host."""
-    if not _trains(job) and job.run.generation.cache_implementation == "dynamic":
-        yield {"cache_implementation": "quantized"}
-        yield {"cache_implementation": "offloaded"}
-
-
-def _bits(job: Job) -> Iterator[Keys]:
-    if not _trains(job) and job.run.quantization is None and job.model.quantization is None:
-        yield from ({"quantization": "int8"}, {"quantization": "nf4"})
-
-
-def _ranks(job: Job) -> Iterator[Keys]:
-    """Of inference: more cards, over which layers are cut."""
-    tp = job.mesh.tp * 2
-    while not _trains(job) and tp <= MAX_TP:
-        yield {"tp": tp, "gpus": job.mesh.world // job.mesh.tp * tp}
-        tp *= 2
 
 
 def _cache(job: Job) -> Iterator[Keys]:
@@ -235,9 +215,6 @@ RUNGS: tuple[Rung, ...] = (
     Rung("shorter sequences", _length, "longer documents are cut", changes_task=True),
     Rung("precision", _precision, "bf16 rounds: with autocast products only, else weights and their updates, too"),
     Rung("attention kernel", _attention, "none: faster as well (FlashAttention-2, Dao 2023); flash_attention_2 is a package of its own"),
-    Rung("cache of another kind", _cache, "quantized: packing and unpacking, a little accuracy; offloaded: keys and values cross PCIe for every token"),
-    Rung("weights in fewer bits", _bits, "slower kernels, a little accuracy (Dettmers et al. 2022, 2023)"),
-    Rung("more cards that share layers", _ranks, "cards, and two all-reduces of activations a layer between them (Shoeybi et al. 2019)"),
     Rung("cache of another kind", _cache, "quantized: packing and unpacking, a little accuracy; offloaded: keys and values cross PCIe for every token"),
     Rung("weights in fewer bits", _bits, "slower kernels, a little accuracy (Dettmers et al. 2022, 2023)"),
     Rung("more cards that share layers", _ranks, "cards, and two all-reduces of activations a layer between them (Shoeybi et al. 2019)"),

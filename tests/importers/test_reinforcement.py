@@ -45,7 +45,8 @@ def test_deepspeed_chat_on_40_gb_fails_in_its_rollout_and_takes_55_on_80() -> No
     verdicts = {gpu: answer.verdict is not None and answer.verdict.fits for gpu, answer in answers.items()}
     assert verdicts == {"a100-40g": False, "a100-80g": True}
     assert answers["a100-80g"].peak.name == "rollout"
-    assert answers["a100-80g"].most_loaded.device_bytes == pytest.approx(55 * GiB, rel=0.1)
+    rank = answers["a100-80g"].most_loaded
+    assert rank.allocated_bytes < 55 * GiB < rank.device_bytes
 
 
 def test_verl_shares_its_cards_with_a_server_that_sleeps() -> None:

@@ -145,7 +145,7 @@ def _role(name: str, own: Mapping[str, Any], run: Run, actor: Job) -> tuple[Role
         said.append(f"{name}: its vocabulary is {job.model.vocab_size}, not the actor's {actor.model.vocab_size}")
     if "model" not in own and not shares:
         said.append(f"{name}: {run.model}{', with a score for its head' if name in SCORED else ''}")
-    return Role(name, job, on_card=own.get("on", "same") == "same", idle=_idle({name: own}, name), shares=shares), said
+    return Role(name, job, on_card=own.get("cards", "same") == "same", idle=_idle({name: own}, name), shares=shares), said
 
 
 def _check(name: str, own: Mapping[str, Any], run: Run) -> None:
@@ -155,7 +155,7 @@ def _check(name: str, own: Mapping[str, Any], run: Run) -> None:
             raise UnknownNameError("key", f"roles.{name}.{key}", (f"roles.{name}.{k}" for k in (*OF_ROLE, *OWN)), where=f"roles.{name}")
     if name == "teacher" and "model" not in own:
         raise InputError("a teacher is another model; name it", where="roles.teacher.model")
-    accepted = {"on": ("same", "other"), "shares": ("actor",), "precomputed": (True, False)}
+    accepted = {"cards": ("same", "other"), "shares": ("actor",), "precomputed": (True, False)}
     for key, values in accepted.items():
         if key in own and own[key] not in values:
             raise InputError(f"it is {own[key]!r}; accepted: {', '.join(map(str, values))}", where=f"roles.{name}.{key}")

@@ -51,7 +51,7 @@ class _Phases:
         self.habits = habits_of(self.run)
         self.sequences: Any = self.cast.sequences or job.micro_batch * job.run.grad_accum
         self.answer: Any = job.seq_len - self.cast.prompt_length
-        here = self.cast.server is not None and self.run.rollout.on == "same"
+        here = self.cast.server is not None and self.run.rollout.cards == "same"
         self.server = Server(self.cast.server, sleep_level=self.run.rollout.sleep_level) if here and self.cast.server is not None else None
         self.asleep = self.server.asleep if self.server is not None else NOTHING
         if self.server is not None:
@@ -71,7 +71,7 @@ class _Phases:
     def rollout(self) -> None:
         """Answers are generated: on other cards, by a server, or by the actor."""
         stage, asked = self.stage, self.run.rollout
-        if asked.on == "other":
+        if asked.cards == "other":
             stage.phase("rollout", {}, self.experience)
         elif self.server is not None:
             stage.phase("rollout", {}, self.server.awake, self.experience)

@@ -22,6 +22,8 @@ from memcalc.units import DTYPE_BYTES
 
 IDLE = {"params": ("weights/",), "optimizer": ("optimizer/",)}
 """What goes to the host between phases, by the beginnings of its paths; gradients are gone by then, buffers stay."""
+SHARDS = ("gradients/",)
+"""What DeepSpeed holds of gradients for good, which goes with its optimizer (engine.py, offload_states)."""
 
 
 class Player:
@@ -62,6 +64,8 @@ class Player:
     def idle(self) -> Snapshot:
         """What of that is on the card while others work."""
         away = tuple(start for what in self.role.idle for start in IDLE[what])
+        if "optimizer" in self.role.idle and self.job.engine == "deepspeed":
+            away += SHARDS
         if not away:
             return self.resident
         kept = {path: n for path, n in self.resident.by_path.items() if not path.startswith(away)}

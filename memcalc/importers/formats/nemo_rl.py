@@ -68,7 +68,7 @@ KEYS: dict[str, Rule] = {
     "policy.megatron_cfg.peft.enabled": switch("~megatron.lora"),
     "policy.logprob_batch_size": whole_number("rl.score_micro_batch"),
     "policy.generation.backend": word("rollout.engine", {"vllm": "vllm", "sglang": "sglang", "hf": "transformers", "megatron": "transformers"}),
-    "policy.generation.colocated.enabled": switch("rollout.on", "same", "other"),
+    "policy.generation.colocated.enabled": switch("rollout.cards", "same", "other"),
     "policy.generation.vllm_cfg.gpu_memory_utilization": "rollout.gpu_memory_utilization",
     "policy.generation.vllm_cfg.tensor_parallel_size": whole_number("rollout.tensor_parallel_size"),
     "grpo.num_generations_per_prompt": each(_algorithm("grpo"), whole_number("rollout.num_generations")),

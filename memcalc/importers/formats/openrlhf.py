@@ -173,8 +173,8 @@ def _place(facts: Facts, there: set[str]) -> None:
         return
     beside = {"reference"} if facts.get("~colocate_ref", False) else set()
     for role in sorted(there - beside):
-        facts.default(f"roles.{role}.on", "other", VERSION)
-    facts.default("rollout.on", "other", VERSION)
+        facts.default(f"roles.{role}.cards", "other", VERSION)
+    facts.default("rollout.cards", "other", VERSION)
 
 
 FORMAT = Format(

@@ -40,7 +40,7 @@ def test_a_reference_is_one_more_copy_of_the_weights() -> None:
     assert weights(answer, "reference") == weights(answer, "actor") > 0
 
 
-@pytest.mark.parametrize("roles", [{"reference": None}, {"reference": {"precomputed": True}}, {"reference": {"on": "other"}}], ids=str)
+@pytest.mark.parametrize("roles", [{"reference": None}, {"reference": {"precomputed": True}}, {"reference": {"cards": "other"}}], ids=str)
 def test_a_reference_that_is_not_here_adds_nothing(roles: dict[str, Any]) -> None:
     there, gone = llama("dpo"), llama("dpo", roles=roles)
     assert weights(gone, "reference") == 0

@@ -52,7 +52,7 @@ def test_ppo_without_critic_and_reward_is_grpo_of_one_answer_each() -> None:
 
 @pytest.mark.parametrize("name", ["reference", "reward"])
 def test_a_role_on_other_cards_adds_nothing_here(name: str) -> None:
-    gone, there = tiny("ppo", roles={name: {"on": "other"}}), tiny("ppo")
+    gone, there = tiny("ppo", roles={name: {"cards": "other"}}), tiny("ppo")
     held = under(there, "advantages", f"{name}/")
     assert under(gone, "advantages", f"{name}/") == 0 < held
     assert all(phases(there)[phase] - num_bytes == held for phase, num_bytes in phases(gone).items() if phase != "load")
@@ -85,7 +85,7 @@ def test_adapters_on_one_frozen_base_make_actor_critic_and_reference_one_set_of_
         ({"rollout": {"micro_batch": 1}}, "rollout"),
         ({"engine": "deepspeed", "zero": 3, "gpus": 8}, "advantages"),
         ({"engine": "fsdp2", "gpus": 8}, "advantages"),
-        ({"rollout": {"on": "other"}}, "rollout"),
+        ({"rollout": {"cards": "other"}}, "rollout"),
     ],
     ids=str,
 )

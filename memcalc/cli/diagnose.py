@@ -6,7 +6,7 @@ import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from memcalc.cli.shell.command import Argument, Command, Given, Option
 from memcalc.cli.shell.errors import DOES_NOT_FIT, FITS
@@ -65,14 +65,29 @@ def ladder(found: Diagnosis, job: Run | None, out: Sink) -> str:
     from memcalc.report import serving_advice
     from memcalc.report.style import Style
     from memcalc.whatif.advise import advise
+    from memcalc.whatif.diagnose import SHOWN
     from memcalc.whatif.serving_advice import advise_server
 
     style = Style(out.width, out.colour)
     if job.code in SERVERS:
         served = advise_server(job) if job.hardware.gpu is not None else None
         return "" if served is None else serving_advice.text(served, style) if out.format == "table" else serving_advice.markdown(served)
-    advice = advise(job, limit_bytes=found.limit_bytes)
+    at = next((f.position.name for f in found.findings if f.position is not None and f.position.name in SHOWN), "")
+    advice = advise(_showing(job, SHOWN.get(at, {})), limit_bytes=found.limit_bytes)
     return report.text(advice, style) if out.format == "table" else report.markdown(advice)
+
+
+def _showing(job: Run, keys: dict[str, Any]) -> Run:
+    """The run with the instant in which it died, where its engine knows that."""
+    from memcalc.engine.resolve import resolve
+    from memcalc.specs.read import read_run
+
+    try:
+        shown = read_run(job, **keys)
+        resolve(shown)
+    except InputError:
+        return job
+    return shown
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from memcalc.engine.estimate import estimate_job, host_bytes, rank_estimate, walk_ranks
 from memcalc.engine.resolve import SERVERS, resolve
@@ -23,7 +23,8 @@ from memcalc.whatif.fit import highest_between, need, outside_bytes, plays, room
 LENGTHS = 128
 """The longest sequence that fits is found to within the run's length over this."""
 
-SAVE = "checkpoint save"
+SHOWN: dict[str, dict[str, Any]] = {"checkpoint save": {"checkpoint_save": "full"}, "evaluation": {"evaluation": {}}}
+"""Keys that show the instant of a position, where a step has none."""
 
 
 class Finding(NamedTuple):
@@ -75,14 +76,14 @@ def diagnose(lines: Iterable[str], run: Run | None = None) -> Diagnosis:
     told = [crash.message.capacity.bytes for crash in failures if crash.message.kind == "device" and crash.message.capacity is not None]
     limit = min(told, default=None)
     job = resolve(run) if run is not None else None
-    known: dict[bool, tuple[Asked, list[Walked]]] = {}
+    known: dict[str, tuple[Asked, list[Walked]]] = {}
     findings = []
     for crash in failures:
         position = position_of(crash.frames, crash.text)
-        saves = position is not None and position.name == SAVE
-        if job is not None and saves not in known:
-            known[saves] = _asked(_saving(run, job) if saves else job, limit)
-        asked, walked = known.get(saves, (None, []))
+        beside = position.name if position is not None and position.name in SHOWN else ""
+        if job is not None and beside not in known:
+            known[beside] = _asked(_showing(run, job, beside), limit)
+        asked, walked = known.get(beside, (None, []))
         m = crash.message
         found = matches(asked.job, walked, m.wanted, position=position, allocated=m.allocated) if asked is not None and m.wanted is not None else []
         scene = Scene(crash, position, usage, asked, tuple(found))
@@ -106,10 +107,10 @@ class _Counted:
         return line
 
 
-def _saving(run: Run | None, job: Job) -> Job:
-    """The job with the instant of a checkpoint, where its engine knows one."""
+def _showing(run: Run | None, job: Job, position: str) -> Job:
+    """The job with the instant of a position, where its engine knows one."""
     try:
-        return resolve(read_run(run, checkpoint_save="full"))
+        return resolve(read_run(run, **SHOWN[position])) if position in SHOWN else job
     except InputError:
         return job
 
@@ -142,4 +143,4 @@ def _fitting(job: Job, room_bytes: int) -> int:
     return step * highest_between(lambda n: n == 0 or need(replace(job, seq_len=n * step)) <= room_bytes, 0, job.seq_len // step)
 
 
-__all__ = ["Diagnosis", "Finding", "diagnose"]
+__all__ = ["SHOWN", "Diagnosis", "Finding", "diagnose"]

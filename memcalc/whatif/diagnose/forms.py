@@ -80,7 +80,7 @@ def parameters(job: Job, walked: Walked) -> Iterator[Request]:
     where = (*GATHERS, *SAVES) if shares else ("loading", "backward_peak", "optimizer_step")
     named: dict[int, list[str]] = {}
     for shard in walked.plan.shards():
-        named.setdefault(shard.num_params, []).append(shard.path.replace("/", "."))
+        named.setdefault(shard.num_params, []).append(_name(shard.path))
     for num, names in named.items():
         for width, said in WIDTHS.items():
             kind = "gathered whole" if shares else "or as much"
@@ -123,6 +123,12 @@ def requests(job: Job, walked: Walked) -> Iterator[Request]:
     """All of them, for one kind of rank."""
     for form in FORMS:
         yield from form(job, walked)
+
+
+def _name(path: str) -> str:
+    """As a state dict has it, nearly: a module inside one of its own name is named once."""
+    parts = path.split("/")
+    return ".".join(part for i, part in enumerate(parts) if i == 0 or part != parts[i - 1])
 
 
 def _either(names: list[str]) -> str:

@@ -5,24 +5,25 @@ from __future__ import annotations
 import doctest
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from memcalc.cli import main
+from memcalc.cli.shell import registry
+
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-RUN_COMMAND = "import sys; sys.argv[0] = 'memcalc'; from memcalc.cli import main; sys.exit(main())"
 MATCH = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 class Example(NamedTuple):
-    """A command and the output shown below it; no output shown, none compared. `...` stands for anything."""
+    """A command, the output shown below it (`...` stands for anything; no output shown, none compared), and its exit status where `echo $?` shows it."""
 
     command: str
     output: str
+    status: int | None = None
 
 
 def blocks(*languages: str) -> list[str]:
@@ -32,8 +33,14 @@ def blocks(*languages: str) -> list[str]:
 
 def console_examples() -> list[Example]:
     """Those written as `$ memcalc …` with their output below."""
+    found: list[Example] = []
     prompts = [part.partition("\n") for body in blocks("console") for part in re.split(r"^\$ ", body.replace("\\\n", " "), flags=re.MULTILINE)[1:]]
-    return [Example(uncommented(command), output.strip()) for command, _, output in prompts]
+    for command, _, output in prompts:
+        if command == "echo $?":
+            found[-1] = found[-1]._replace(status=int(output))
+        else:
+            found.append(Example(uncommented(command), output.strip()))
+    return found
 
 
 def shell_examples() -> list[Example]:
@@ -47,17 +54,31 @@ def uncommented(line: str) -> str:
     return re.sub(r"(^|\s)#.*", "", line).strip()
 
 
+def files() -> dict[str, str]:
+    """What the blocks hold that begin with the name of a file, as a comment."""
+    found = {}
+    for body in blocks("yaml", "text", "json"):
+        first, _, rest = body.partition("\n")
+        if re.fullmatch(r"# [\w-]+\.\w+", first):
+            found[first[2:]] = rest
+    return found
+
+
 EXAMPLES = console_examples() + shell_examples()
 COMMANDS = [example for example in EXAMPLES if example.command.startswith("memcalc ")]
 
 
 @pytest.mark.parametrize("example", COMMANDS, ids=[example.command for example in COMMANDS])
-def test_a_command_answers_as_shown(example: Example) -> None:
-    command = [sys.executable, "-c", RUN_COMMAND, *shlex.split(example.command)[1:]]
-    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=60)
-    assert done.returncode in (0, 1), done.stderr
+def test_a_command_answers_as_shown(example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, text in files().items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    status = main(shlex.split(example.command)[1:])
+    out, err = capsys.readouterr()
+    assert status in ((0, 1) if example.status is None else (example.status,)), err
     if example.output:
-        assert doctest.OutputChecker().check_output(example.output, done.stdout + done.stderr, MATCH), done.stdout + done.stderr
+        assert doctest.OutputChecker().check_output(example.output, out + err, MATCH), out + err
 
 
 @pytest.mark.parametrize("code", blocks("python"), ids=lambda code: code.splitlines()[0])
@@ -67,6 +88,10 @@ def test_python_code_runs(code: str) -> None:
         return
     test = doctest.DocTestParser().get_doctest(code, {}, "README.md", "README.md", 0)
     assert doctest.DocTestRunner(optionflags=MATCH).run(test).failed == 0
+
+
+def test_every_command_is_in_the_readme() -> None:
+    assert [name for name in registry.names() if f"`{name}`" not in README] == []
 
 
 def test_make_targets_exist() -> None:

@@ -107,7 +107,7 @@ def tell_refusals(found: Iterable[tuple[Question, Estimate | None]]) -> None:
 
 
 def _may_be_program(word: str) -> bool:
-    return "=" in word or (os.access(word, os.X_OK) and not os.path.isdir(word))  # noqa: PTH112 (answers False where pathlib raises)
+    return "=" in word or " " in word or (os.access(word, os.X_OK) and not os.path.isdir(word))  # noqa: PTH112 (answers False where pathlib raises)
 
 
 def run(given: Given) -> int:

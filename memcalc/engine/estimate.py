@@ -50,7 +50,14 @@ def estimate_job(job: Job) -> Estimate:
         verdict=verdict_for(job, ranks[0] if is_alone(ranks) or job.run.hardware.gpu is None else max(ranks, key=lambda r: r.device_bytes)),
         sanity=sanity_of(job) if job.cast is None else (),
         assumptions=job.assumptions,
-        notes=job.notes + accumulation_notes(job, ranks[0]) + peer_notes(ranks) + walks[0].strategy.notes() + _mapped_notes(job),
+        notes=(
+            *job.notes,
+            *accumulation_notes(job, ranks[0]),
+            *peer_notes(ranks),
+            *walks[0].strategy.notes(),
+            *_mapped_notes(job),
+            *_compile_notes(job, walks[0]),
+        ),
         ignored=job.ignored,
         host_bytes=host_bytes(job, ranks),
     )
@@ -114,11 +121,15 @@ def walk_ranks(job: Job, *, detailed: bool = True) -> list[Walked]:
     return with_peer(job, found[0]) if detailed and len(found) == 1 else found
 
 
+SLIGHT = 0.001
+"""The share below which a rank that holds more is not told apart."""
+
+
 def with_peer(job: Job, first: Walked) -> list[Walked]:
-    """The first data-parallel rank, and beside it the heaviest of those that hold more."""
+    """The first data-parallel rank, and beside it the heaviest of those that hold more, by `SLIGHT` at least."""
     others = [(walk_rank(replace(job, dp_rank=rank)), rank) for rank in first.strategy.others()]
     other, rank = max(others, key=lambda found: peak_of(found[0]), default=(first, 0))
-    if peak_of(other) <= peak_of(first):
+    if peak_of(other) <= peak_of(first) * (1 + SLIGHT):
         return [first]
     alike = job.mesh.tp
     return [
@@ -171,6 +182,14 @@ def _cache_on_host(job: Job) -> tuple[Term, ...]:
     from memcalc.engine.loading import host_terms
 
     return on_host(job) + host_terms(job)
+
+
+def _compile_notes(job: Job, walked: Walked) -> tuple[str, ...]:
+    if not job.run.torch_compile:
+        return ()
+    from memcalc.engine.compiled import compile_notes
+
+    return compile_notes(job, walked.plan)
 
 
 def _saved_on_host(plan: Plan) -> tuple[Term, ...]:

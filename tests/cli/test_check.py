@@ -127,6 +127,10 @@ def test_what_is_no_run_is_said(cli: Cli, word: str, said: str) -> None:
     assert said in cli.refused("check", word)
 
 
+def test_a_command_in_one_word_is_a_command(cli: Cli) -> None:
+    assert cli("check", "vllm serve llama-3.1-8b --max-model-len 4096", "--gpu", "h100-80g", "--quiet").status == 0
+
+
 def test_why_one_of_several_runs_is_refused_is_said_in_full(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("hello: 1\n", encoding="utf-8")
     done = cli("check", "run.yaml", "bad.yaml")

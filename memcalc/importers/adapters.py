@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memcalc.importers.facts import Entry, Facts, Rule
-from memcalc.importers.rules import switch, unless, whole_number
+from memcalc.importers.rules import switch, whole_number
 
 
 def targets(facts: Facts, entry: Entry) -> None:
@@ -19,6 +19,13 @@ def saved(facts: Facts, entry: Entry) -> None:
     items = entry.value if isinstance(entry.value, list) else str(entry.value).replace(",", " ").split()
     if items:
         facts.put("lora.modules_to_save", tuple(str(item) for item in items), entry.where)
+
+
+def parameters(facts: Facts, entry: Entry) -> None:
+    """Stacked weights of experts that get adapters: a list, or names in a text."""
+    items = entry.value if isinstance(entry.value, list) else str(entry.value or "").replace(",", " ").split()
+    if items:
+        facts.put("lora.target_parameters", tuple(str(item) for item in items), entry.where)
 
 
 def layers(facts: Facts, entry: Entry) -> None:
@@ -66,10 +73,11 @@ KEYS: dict[str, Rule] = {
     "use_bnb_nested_quant": switch("~double_quant"),
     "bnb_4bit_use_double_quant": switch("~double_quant"),
     "use_dora": switch("lora.use_dora"),
-    "lora_target_parameters": unless(),
+    "lora_target_parameters": parameters,
+    "bnb_4bit_quant_storage": "~quant_storage",
 }
 
 
-IGNORED = ("lora_alpha", "lora_bias", "use_rslora", "lora_task_type", "bnb_4bit_compute_dtype", "bnb_4bit_quant_storage")
+IGNORED = ("lora_alpha", "lora_bias", "use_rslora", "lora_task_type", "bnb_4bit_compute_dtype")
 
 __all__ = ["IGNORED", "KEYS", "all_linear", "eight", "four", "modules", "targets"]

@@ -27,6 +27,8 @@ def settle(facts: Facts) -> None:
     _dtypes(facts)
     _batches(facts)
     _loss(facts)
+    if facts.get("~reentrant", False) and facts.get("recompute") == "full":
+        facts.derive("use_reentrant", value=True, where=facts.where("~reentrant"))
 
 
 def _loss(facts: Facts) -> None:
@@ -124,6 +126,8 @@ def _adapters(facts: Facts) -> None:
     else:
         name = str(facts.get("~quant_type_8", f"int{bits}"))
     facts.derive("quantization", name, facts.where("~bits"))
+    if bits == 4 and facts.get("~quant_storage") is not None:
+        facts.derive("bnb_4bit_quant_storage", str(facts.get("~quant_storage")), facts.where("~quant_storage"))
 
 
 def _dtypes(facts: Facts) -> None:

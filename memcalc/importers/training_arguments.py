@@ -102,7 +102,9 @@ KEYS: dict[str, Rule] = {
     "fsdp_min_num_params": unless(0),
     **fsdp.keys_below("fsdp_config."),
     "use_liger_kernel": when("loss", "fused_linear", then="its fused loss is counted, its fused norms and feed-forward are not"),
-    "torch_compile": when("", None, then="compiled code keeps other tensors than the modules that are counted"),
+    "torch_compile": switch("torch_compile", off=None),
+    "gradient_checkpointing_kwargs.use_reentrant": switch("~reentrant"),
+    "use_reentrant": switch("~reentrant"),
     "neftune_noise_alpha": unless(0),
     "activation_offloading": switch("offload.activations", "cpu", None),
     "auto_find_batch_size": when("", None, then="the batch that is given is counted"),
@@ -123,7 +125,7 @@ IGNORED: tuple[str, ...] = (
         "length_column_name group_by_length include_* bf16_full_eval fp16_full_eval average_tokens_across_devices cache_dir preprocessing_num_workers "
         "overwrite_cache max_train_samples max_eval_samples train_file validation_file streaming beta env env.* ENV ENV.* half_precision_backend "
         "data_path accelerator_config* liger_kernel_config* low_cpu_mem_usage use_fast_tokenizer prediction_loss_only jit_mode_eval debug "
-        "skip_memory_metrics project trackio* past_index torch_compile_* lazy_preprocess use_reentrant"
+        "skip_memory_metrics project trackio* past_index torch_compile_* lazy_preprocess"
     ),
 )
 

@@ -47,6 +47,15 @@ def test_nothing_is_said_of_dtypes_where_nobody_speaks_of_them() -> None:
     assert "dtype" not in settled(x_engine="fsdp2").found
 
 
+def test_how_checkpoints_and_packed_values_are_is_said_where_there_are_any() -> None:
+    """Without them the keys would be refused."""
+    given = {"x_reentrant": True, "x_quant_storage": "bfloat16", "x_lora": True}
+    with_both = settled(recompute="full", x_bits=4, **given)
+    assert (with_both.get("use_reentrant"), with_both.get("bnb_4bit_quant_storage")) == (True, "bfloat16")
+    without = settled(recompute="none", **given)
+    assert (without.get("use_reentrant"), without.get("bnb_4bit_quant_storage")) == (None, None)
+
+
 def test_a_global_batch_is_spread_over_ranks_and_micro_batches() -> None:
     assert settled(x_global_batch=256, micro_batch=2, x_gpus_per_node=8, x_nodes=2, sharding__tp=4).get("grad_accum") == 32
     with pytest.raises(InputError, match="a global batch of 250 is no multiple"):

@@ -9,7 +9,7 @@ from memcalc.errors import InputError
 from memcalc.importers import adapters, fsdp, training_arguments
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
-from memcalc.importers.rules import attention, names, switch, unless, when, whole_number
+from memcalc.importers.rules import attention, names, switch, unless, when, whole_number, word
 
 VERSION = "axolotl 0.13"
 
@@ -100,7 +100,8 @@ KEYS: dict[str, Rule] = {
     "relora*": unless("false", 0),
     "unfrozen_parameters": unless(why="all weights are counted as trained"),
     "gptq": when("quantization", "gptq"),
-    "torch_compile": unless("false", "auto"),
+    "torch_compile": word("torch_compile", {"true": True, "false": None, "auto": None}),
+    "gradient_checkpointing_kwargs.use_reentrant": switch("~reentrant"),
     "neftune_noise_alpha": unless(0),
     "use_ray": unless("false"),
     "lora_mlp_kernel": when("", None, then="kernels that keep fewer tensors than PEFT's modules"),

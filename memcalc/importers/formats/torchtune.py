@@ -95,7 +95,7 @@ KEYS: dict[str, Rule] = {
     "enable_activation_checkpointing": switch("recompute", "full", "none"),
     "enable_activation_offloading": switch("offload.activations", "cpu", None),
     "dtype": "dtype",
-    "compile": when("", None, then="compiled code keeps other tensors than the modules that are counted"),
+    "compile": switch("torch_compile", off=None),
     "fsdp_cpu_offload": switch("offload.params", "cpu", None),
     "fsdp_reshard_after_forward": "sharding.reshard_after_forward",
     "custom_sharded_layers": lambda facts, entry: facts.put("sharding.fsdp_wrap_ends", bool(entry.value), entry.where),

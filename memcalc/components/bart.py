@@ -22,9 +22,8 @@ class BartEmbedding(Component):
         stack: whose front it is; the encoder's holds the table, the decoder's hands what the encoder gave to all layers behind it.
         positions: rows of the other table.
         first: the gradient of the shared table is born here, rather than added to one that is there.
-        sinusoidal: that table is given and takes no gradient; all sequences share its rows (Pegasus, Marian).
-        each: it is a buffer, whose rows are looked up for each sequence (M2M-100).
-        shares: all sequences share its rows, in both stacks (Blenderbot).
+        places: how rows of the other table are had: learned, looked up for each sequence by the encoder (``own``, BART) or for all at once
+            (``shared``, Blenderbot); without gradient, for all at once (``given``, Pegasus and Marian); from a buffer (``buffer``, M2M-100).
         norm: on their sum.
         dropout: on what comes out.
     """
@@ -34,9 +33,7 @@ class BartEmbedding(Component):
     stack: Stack
     positions: int
     first: bool = False
-    sinusoidal: bool = False
-    each: bool = False
-    shares: bool = False
+    places: Literal["own", "shared", "given", "buffer"] = "own"
     norm: LayerNorm | None = None
     dropout: float = 0.0
 
@@ -49,7 +46,7 @@ class BartEmbedding(Component):
         """``weight`` (vocab, width), in the encoder's; ``embed_positions/weight`` (positions, width)."""
         if self.stack == "encoder":
             yield self.table
-        if not self.each:
+        if self.places != "buffer":
             yield self.position_table
 
     @property
@@ -60,7 +57,7 @@ class BartEmbedding(Component):
     @property
     def position_table(self) -> Weight:
         """This stack's positions."""
-        return Weight("embed_positions/weight", (Axis("positions", self.positions), self.width), frozen=self.sinusoidal)
+        return Weight("embed_positions/weight", (Axis("positions", self.positions), self.width), frozen=self.places == "given")
 
 
 @dataclass(frozen=True)

@@ -40,8 +40,8 @@ def embed(ctx: Context, m: BartEmbedding, x: Tensor) -> Tensor:
 
 def look_up_positions(ctx: Context, m: BartEmbedding, length: Axis) -> Tensor:
     """Rows of the table of positions, or of a buffer."""
-    ids = ctx.tape.new((length,) if m.stack == "decoder" or m.sinusoidal or m.shares else (ctx.batch, length), "int64", "position_ids")
-    if m.each:
+    ids = ctx.tape.new((length,) if m.stack == "decoder" or m.places in ("shared", "given") else (ctx.batch, length), "int64", "position_ids")
+    if m.places == "buffer":
         return ctx.tape.new((ctx.batch, length, m.width), ctx.settings.dtype, "embed_pos")
     return F.embedding(ids, ctx.parameter(m.position_table), m.width, "embed_pos")
 

@@ -6,6 +6,8 @@ models/pegasus/modeling_pegasus.py, models/blenderbot/modeling_blenderbot.py and
 
 from __future__ import annotations
 
+from typing import Literal
+
 from memcalc.components import LayerNorm, Linear
 from memcalc.components.bart import BartAttention, BartEmbedding, BartHead, BartLayer
 from memcalc.components.t5 import Stack
@@ -26,11 +28,14 @@ ARCHITECTURES = {
 PRE_NORM = ("mbart", "m2m_100", "pegasus", "blenderbot")
 """Norms stand before the branches, and another one at the end of each stack."""
 
-SINUSOIDAL = ("pegasus", "marian")
-"""Positions are given, not learned, and embeddings are not normalised."""
+PLACES: dict[str, Literal["shared", "given", "buffer"]] = {"m2m_100": "buffer", "pegasus": "given", "blenderbot": "shared", "marian": "given"}
+"""Positions that are not BART's; embeddings are not normalised then."""
 
 RESERVED = 2
 """Rows of learned position tables that stand for no token (BartLearnedPositionalEmbedding)."""
+
+BF16 = 2
+"""Width of buffers: the dtype that models are loaded in."""
 
 STACKS: tuple[Stack, ...] = ("encoder", "decoder")
 
@@ -80,20 +85,12 @@ def buffers(config: Config, vocab: Axis, hidden: Axis) -> int:
     return int(vocab.size) * BF16
 
 
-BF16 = 2
-"""Width of buffers: the dtype that models are loaded in."""
-
-
 def front(config: Config, stack: Stack, vocab: Axis, hidden: Axis) -> BartEmbedding:
     """The front of a stack."""
-    positions, dropout = config.int("max_position_embeddings"), config.float("dropout")
-    if config.model_type == "m2m_100":
-        return BartEmbedding(vocab, hidden, stack, positions + RESERVED, each=True, dropout=dropout)
-    if config.model_type == "blenderbot":
-        return BartEmbedding(vocab, hidden, stack, positions, shares=True, dropout=dropout)
-    if config.model_type in SINUSOIDAL:
-        return BartEmbedding(vocab, hidden, stack, positions, sinusoidal=True, dropout=dropout)
-    return BartEmbedding(vocab, hidden, stack, positions + RESERVED, norm=LayerNorm(hidden), dropout=dropout)
+    places = PLACES.get(config.model_type, "own")
+    rows = config.int("max_position_embeddings") + (RESERVED if places in ("own", "buffer") else 0)
+    norm = LayerNorm(hidden) if places == "own" else None
+    return BartEmbedding(vocab, hidden, stack, rows, places=places, norm=norm, dropout=config.float("dropout"))
 
 
 def layer(config: Config, stack: Stack, hidden: Axis) -> BartLayer:

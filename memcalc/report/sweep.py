@@ -63,8 +63,10 @@ def markdown(found: Swept, rows: Sequence[Combination], *, more: int = 0, reason
 
 def comma_separated(found: Swept, rows: Sequence[Combination]) -> str:
     """A line a combination."""
-    head = [*found.axes, "fits", "peak_bytes", "instant", "need_bytes", "capacity_bytes", "reason"]
-    return comma_rows(head, [[*(row.values[key] for key in found.axes), *(_plain(value) for value in _facts(row).values())] for row in rows])
+    served = ["sequences", "longest"] if any(points.held for points in found.points) else []
+    head = [*found.axes, "fits", "peak_bytes", "instant", "need_bytes", "capacity_bytes", "reason", *served]
+    lines = [[*(row.values[key] for key in found.axes), *(_plain(value) for value in _facts(row).values())] for row in rows]
+    return comma_rows(head, [line + [""] * (len(head) - len(line)) for line in lines])
 
 
 def as_json(found: Swept, rows: Sequence[Combination]) -> str:
@@ -92,6 +94,7 @@ def _facts(row: Combination) -> dict[str, Any]:
         "need_bytes": None if row.peak_bytes is None else row.need_bytes,
         "capacity_bytes": row.capacity_bytes,
         "reason": row.reason,
+        **({} if row.held is None else row.held._asdict()),
     }
 
 
@@ -104,14 +107,17 @@ def _unit(rows: Sequence[Combination]) -> Unit:
 
 
 def _head(found: Swept, unit: Unit) -> list[str]:
-    return [*found.axes, f"peak {unit.name}", "instant", "verdict"]
+    served = ["sequences", "longest"] if any(points.held for points in found.points) else []
+    return [*found.axes, f"peak {unit.name}", "instant", *served, "verdict"]
 
 
 def _cells(row: Combination, unit: Unit, found: Swept) -> list[str]:
     values = [str(row.values[key]) for key in found.axes]
     if row.peak_bytes is None:
-        return [*values, "", "", f"cannot be: {row.reason}"]
-    return [*values, unit.number(row.peak_bytes), words.instant(row.instant), _verdict(row)]
+        served = [""] * 2 * any(points.held for points in found.points)
+        return [*values, "", "", *served, f"cannot be: {row.reason}"]
+    served = [] if row.held is None else [f"{row.held.sequences:,.2f}", f"{row.held.longest:,}"]
+    return [*values, unit.number(row.peak_bytes), words.instant(row.instant), *served, _verdict(row)]
 
 
 def _verdict(row: Combination) -> str:
@@ -121,7 +127,8 @@ def _verdict(row: Combination) -> str:
 def _table(found: Swept, rows: Sequence[Combination], style: Style) -> str:
     unit = _unit(rows)
     cells = [_head(found, unit), *(_cells(row, unit, found) for row in rows)]
-    right = [*(all(isinstance(row.values[key], int) for row in rows) for key in found.axes), True, False, False]
+    served = [True] * (len(cells[0]) - len(found.axes) - 3)
+    right = [*(all(isinstance(row.values[key], int) for row in rows) for key in found.axes), True, False, *served, False]
     lines = columns(cells, right=right, width=style.width)
     chart = list(_chart(found, rows))
     room = max(map(len, lines)) + 2

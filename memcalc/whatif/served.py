@@ -42,17 +42,40 @@ def at_most(job: Job) -> Served:
     return Served(answer, there.largest_model_len, sequences)
 
 
-def points(job: Job, batch: Ints, seq: Ints) -> Iterator[tuple[Ints, tuple[Ints, Ints, tuple[str, ...]] | str]]:
-    """Indices of sizes with peak, index of its instant and names of instants, or with the engine's refusal."""
+class Held(NamedTuple):
+    """What a server's pool holds.
+
+    Attributes:
+        sequences: of the length asked for, at once.
+        longest: tokens of the longest sequence.
+    """
+
+    sequences: float
+    longest: int
+
+
+def points(job: Job, batch: Ints, seq: Ints) -> Iterator[tuple[Ints, tuple[Ints, Ints, tuple[str, ...]]]]:
+    """Indices of sizes with peak, index of its instant and names of instants; what does not start needs what is short beyond its card."""
     import numpy as np
 
     for i, (b, s) in enumerate(zip(batch.tolist(), seq.tolist(), strict=True)):
-        answer, same = serve(replace(job, micro_batch=b, seq_len=s)), np.asarray([i])
-        if answer.verdict is not None and answer.verdict.refusal:
-            yield same, answer.verdict.refusal
-            continue
+        answer = serve(replace(job, micro_batch=b, seq_len=s))
         names = tuple(instant.name for instant in answer.most_loaded.instants)
-        yield same, (np.asarray([answer.most_loaded.allocated_bytes]), np.asarray([names.index(answer.peak.name)]), names)
+        yield np.asarray([i]), (np.asarray([_peak(answer)]), np.asarray([names.index(answer.peak.name)]), names)
+
+
+def held(job: Job, batch: int, seq: int) -> Held:
+    """At one pair of sizes."""
+    serving = _pool(serve(replace(job, micro_batch=batch, seq_len=seq)))
+    return Held(serving.max_concurrency, serving.largest_model_len)
+
+
+def _peak(answer: Estimate) -> int:
+    serving, verdict, rank = _pool(answer), answer.verdict, answer.most_loaded
+    if verdict is None or not verdict.refusal:
+        return rank.allocated_bytes
+    short = max(serving.sequence_bytes - serving.kv_cache_bytes, 1)
+    return max(rank.allocated_bytes, verdict.capacity_bytes - sum(term.bytes for term in rank.device) + short)
 
 
 def _pool(answer: Estimate) -> Serving:

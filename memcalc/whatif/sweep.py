@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from memcalc.whatif.served import Held
+
     Ints: TypeAlias = "NDArray[np.int64]"
 
 SIZES = ("micro_batch", "seq_len")
@@ -50,6 +52,7 @@ class Points:
         instant: index into `instants` of the instant at which that is.
         instants: names.
         reason: why they cannot be, or None.
+        held: of a server, what its pool holds.
         device_bytes: what stands outside the allocator on the card (context, workspaces, communicators).
         capacity_bytes: what the card offers, or None where none is named.
     """
@@ -63,6 +66,7 @@ class Points:
     reason: str | None = None
     device_bytes: int = 0
     capacity_bytes: int | None = None
+    held: tuple[Held, ...] = ()
 
     def __len__(self) -> int:
         return len(self.peak_bytes)
@@ -129,9 +133,18 @@ def _evaluate(job: Job | str, values: dict[str, Any], batch: Ints, seq: Ints) ->
     capacity = None if card is None else find_gpu(card).capacity_bytes
     able = peak >= 0
     if able.any():
-        yield Points(values, batch[able], seq[able], peak[able], when[able], names, None, outside_bytes(job), capacity)
+        found = _held(job, batch[able], seq[able])
+        yield Points(values, batch[able], seq[able], peak[able], when[able], names, None, outside_bytes(job), capacity, found)
     for same, reason in refused:
         yield Points(values, batch[same], seq[same], peak[same], when[same], (), reason)
+
+
+def _held(job: Job, batch: Ints, seq: Ints) -> tuple[Held, ...]:
+    if job.run.code not in SERVERS:
+        return ()
+    from memcalc.whatif.served import held
+
+    return tuple(held(job, b, s) for b, s in zip(batch.tolist(), seq.tolist(), strict=True))
 
 
 def outside_bytes(job: Job) -> int:

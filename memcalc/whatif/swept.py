@@ -8,13 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memcalc.errors import InputError, UnknownNameError
 from memcalc.specs.fields import Leaf, flags
 from memcalc.specs.read import Layer, flag_layer, merged
 from memcalc.specs.run import Run
 from memcalc.whatif.sweep import SIZES, Points, sweep
+
+if TYPE_CHECKING:
+    from memcalc.whatif.served import Held
 
 MODEL = "model"
 """The axis of models, which has no flag."""
@@ -38,6 +41,7 @@ class Combination(NamedTuple):
         capacity_bytes: of the card or the limit, or None.
         room_bytes: of that, what may be used with the margin kept free.
         reason: why it cannot be, or None.
+        held: of a server, what its pool holds.
     """
 
     values: dict[str, Any]
@@ -47,6 +51,7 @@ class Combination(NamedTuple):
     capacity_bytes: int | None
     room_bytes: int | None
     reason: str | None = None
+    held: Held | None = None
 
     @property
     def fits(self) -> bool | None:
@@ -79,7 +84,8 @@ class Swept(NamedTuple):
                 if some.reason is not None:
                     yield Combination(values, None, "", 0, capacity, room, some.reason)
                 else:
-                    yield Combination(values, peak, some.instants[when[i]], peak + some.device_bytes, capacity, room)
+                    held = some.held[i] if some.held else None
+                    yield Combination(values, peak, some.instants[when[i]], peak + some.device_bytes, capacity, room, held=held)
 
     def counts(self) -> dict[str, int]:
         """How many fit, do not, cannot be, and are held against nothing."""

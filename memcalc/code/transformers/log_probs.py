@@ -74,6 +74,32 @@ def policy(ctx: Context, m: Head, x: Tensor, *, wide: bool = False) -> Tensor:
     return F.add(found, entropy(scaled), "loss") if asked.entropy == "whole" else found
 
 
+def policy_in_place(ctx: Context, m: Head, x: Tensor) -> Tensor:
+    """x (batch, seq, hidden) → log-probabilities of the answer, whose logits are divided by the temperature in place (experimental/ppo, PPOTrainer.train).
+
+    Logits are made of all tokens, and held by the loop beyond backward.
+    """
+    asked = ctx.settings.objective
+    assert asked is not None
+    logits = ctx.shared["logits"] = returned(ctx, m, x)
+    answer = (ctx.batch, Axis("answer", ctx.seq.size - 1 if asked.answer is None else asked.answer), logits.shape[-1])
+    return selected(F.narrow(_divided(logits, answer), answer))
+
+
+def _divided(x: Tensor, part: Shape) -> Tensor:
+    """``x[…] /= constant``: x's own storage. The gradient is copied, its part copied, scaled and put back (CopySlices)."""
+    y, tape = Tensor(x.tape, x.shape, x.dtype, x.storage), x.tape
+
+    def backward(wants: tuple[bool, ...], g: Tensor) -> tuple[Tensor]:
+        made = F.like(g, "copy of gradient")
+        copied, scaled = (tape.new(part, g.dtype, f"{name} of the part") for name in ("copy", "gradient"))
+        del copied, scaled
+        return (made,)
+
+    tape.record(y, (x,), (), backward)
+    return y
+
+
 def policy_in_fp32(ctx: Context, m: Head, x: Tensor) -> Tensor:
     """As `policy`, of logits that the trainer casts (OpenRLHF 0.10, models/actor.py, Actor.forward)."""
     return policy(ctx, m, x, wide=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memcalc.code.transformers.distillation import distillation
-from memcalc.code.transformers.log_probs import logits, margin, odds, policy, policy_in_fp32, preference
+from memcalc.code.transformers.log_probs import logits, margin, odds, policy, policy_in_fp32, policy_in_place, preference
 
 OBJECTIVES = {
     "logits": logits,
@@ -12,6 +12,7 @@ OBJECTIVES = {
     "odds": odds,
     "policy": policy,
     "policy in fp32": policy_in_fp32,
+    "policy in place": policy_in_place,
     "distillation": distillation,
 }
 """Programs of a head, under `Settings.objective`."""

@@ -146,7 +146,10 @@ class _Phases:
         stage = self.stage
         ended = Snapshot(actor.total, {path: n for path, n in actor.by_path.items() if n})
         first = [(actor.instants[name], critic.instants["forward_end"]) for name in ("forward_peak", "forward_end", "backward_peak")]
-        pairs = [*first, (ended, critic.instants["backward_peak"]), (actor.instants["optimizer_step"], critic.instants["optimizer_step"])]
+        held = self.job.micro_batch * self.job.seq_len * self.job.model.vocab_size * self.stage.actor.width
+        logits = Snapshot(held, {"activations/lm_head/logits": held})
+        step = plus(actor.instants["optimizer_step"], logits)
+        pairs = [*first, (plus(ended, logits), critic.instants["backward_peak"]), (step, critic.instants["optimizer_step"])]
         for i, (one, other) in enumerate(pairs):
             stage.phase(f"joint {i}", {ACTOR: one, "critic": other}, self.asleep, self.experience)
         found = [stage.walk.instants.pop(f"joint {i}") for i in range(len(pairs))]

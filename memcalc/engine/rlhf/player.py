@@ -22,6 +22,8 @@ from memcalc.units import DTYPE_BYTES
 
 IDLE = {"params": ("weights/",), "optimizer": ("optimizer/",)}
 """What goes to the host between phases, by the beginnings of its paths; gradients are gone by then, buffers stay."""
+HELD = "policy in place"
+"""The objective whose logits the loop holds."""
 SHARDS = ("gradients/",)
 """What DeepSpeed holds of gradients for good, which goes with its optimizer (engine.py, offload_states)."""
 
@@ -159,7 +161,9 @@ class Player:
 
     # ------------------------------------------------------------------ inside
     def _settings(self, objective: Objective | None = None) -> Settings:
-        settings = replace(settings_of(self.job), trainable=trainable_of(self.job), objective=objective)
+        settings = replace(
+            settings_of(self.job), trainable=trainable_of(self.job), objective=objective, holds_logits=objective is not None and objective.name == HELD
+        )
         return self.strategy_class.settings(self.job, settings)
 
     def _plan(self, settings: Settings, *, graph: bool) -> Plan:

@@ -62,7 +62,7 @@ PRESETS: dict[str, Preset] = {
             "ppo": {"rollout": {"response_length": 53}, "rl": {"kl": "reward", "epochs": 4, "score_micro_batch": 64}, "recompute": "none"},
         },
         Habits(gathers=True, skips_actor=True),
-        {"ppo": Habits(whole=True, gathers=True, keeps_scores=True, joint=True)},
+        {"ppo": Habits("policy in place", gathers=True, keeps_scores=True, joint=True)},
     ),
     "verl": Preset(
         "verl 0.6",

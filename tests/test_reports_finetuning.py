@@ -55,6 +55,14 @@ def test_stage_2_holds_all_eight_experts_on_every_rank(quantization: str, least:
     assert not fits(answer)
 
 
+def test_fsdp_would_hold_a_quarter_of_them() -> None:
+    """Values filed under the dtype of the other weights are spread: 6.2 GiB on each of four cards, which it fits."""
+    fsdp = {"sharding": {"engine": "fsdp1", "dp": 4}, "bnb_4bit_quant_storage": "bfloat16"}
+    answer = mixtral("nf4-dq", **fsdp)
+    assert weights(answer) == pytest.approx(6.2, abs=0.1)
+    assert fits(answer)
+
+
 # ---------------------------------------------------------------------- unsloth 465
 def llama_on_t4(seq_len: int, micro_batch: int, **keys: Any) -> Estimate:
     """4-bit Llama 3 8B with adapters in fp16, as unsloth loads it: nothing is cast to fp32."""
@@ -90,6 +98,7 @@ def test_stage_3_shards_weights_and_not_logits() -> None:
     assert term(found[8192], "forward_peak", "activations/lm_head/logits in fp32") == 8192 * 248320 * 4
     assert not fits(found[8192])
     assert fits(found[1024])
+    assert fits(run("qwen3.5-27b", seq_len=8192, loss="fused_linear", lora=lora, sharding=sharding, recompute="full", hardware={"gpu": "l40s"}))
 
 
 # ---------------------------------------------------------------------- transformers 25313

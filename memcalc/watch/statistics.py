@@ -9,6 +9,7 @@ class Statistics:
     """Hooks on a model.
 
     A maximum is a norm of infinite order, which makes no tensor as large as its input. Numbers stay on the card until they are collected, once a step.
+    Of tensors that are cut among ranks they are of this rank's part.
 
     Args:
         model: a torch module.
@@ -46,7 +47,7 @@ class Statistics:
             first = output[0] if isinstance(output, tuple) else output
             first = getattr(first, "logits", first)
             if module.training and isinstance(first, torch.Tensor) and first.is_floating_point() and first.numel():
-                most = torch.linalg.vector_norm(first.detach(), ord=float("inf")).float()
+                most = torch.linalg.vector_norm(_own(first), ord=float("inf")).float()
                 before = self._maxima.get(name)
                 self._maxima[name] = most if before is None else torch.maximum(before, most)
 
@@ -57,10 +58,16 @@ class Statistics:
 
         def hook(parameter: Any) -> None:
             if parameter.grad is not None:
-                norm = torch.linalg.vector_norm(parameter.grad.detach(), dtype=torch.float32)
+                norm = torch.linalg.vector_norm(_own(parameter.grad), dtype=torch.float32)
                 self._squares.setdefault(name, {})[path] = norm * norm
 
         return hook
+
+
+def _own(tensor: Any) -> Any:
+    """This rank's part of a distributed tensor, so that no rank waits for another."""
+    tensor = tensor.detach()
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def layers_of(model: Any) -> dict[str, Any]:

@@ -126,7 +126,7 @@ def spread(
     safe = _safe(job, room, found)
     taken = sequences * shares * fits
     within = _within(found, float(taken.sum() / (sequences * shares).sum()) if isinstance(made, TokenBudget) else found.share_up_to(safe))
-    every = int(job.mesh.dp) * job.micro_batch * run.grad_accum
+    every = max(round(float((sequences * shares).sum()) * int(job.mesh.dp) * run.grad_accum), 1)
     by_step = tuple((step, made.by_step(within, safe_of(within), step * every)) for step in STEPS if step * every < found.num_samples)
     chance = order.any_longer(within, safe_of(within), found.num_samples)
     before = order.expected_before(within, safe_of(within))

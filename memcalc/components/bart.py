@@ -12,6 +12,8 @@ from memcalc.components.t5 import Stack
 from memcalc.dataclass import dataclass
 from memcalc.specs.model import Axis, Component, Weight
 
+Places = Literal["own", "shared", "given", "buffer"]
+
 
 @dataclass(frozen=True)
 class BartEmbedding(Component):
@@ -33,7 +35,7 @@ class BartEmbedding(Component):
     stack: Stack
     positions: int
     first: bool = False
-    places: Literal["own", "shared", "given", "buffer"] = "own"
+    places: Places = "own"
     norm: LayerNorm | None = None
     dropout: float = 0.0
 

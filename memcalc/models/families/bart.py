@@ -6,10 +6,8 @@ models/pegasus/modeling_pegasus.py, models/blenderbot/modeling_blenderbot.py and
 
 from __future__ import annotations
 
-from typing import Literal
-
 from memcalc.components import LayerNorm, Linear
-from memcalc.components.bart import BartAttention, BartEmbedding, BartHead, BartLayer
+from memcalc.components.bart import BartAttention, BartEmbedding, BartHead, BartLayer, Places
 from memcalc.components.t5 import Stack
 from memcalc.models.config import Config
 from memcalc.models.families import _text as text
@@ -28,7 +26,7 @@ ARCHITECTURES = {
 PRE_NORM = ("mbart", "m2m_100", "pegasus", "blenderbot")
 """Norms stand before the branches, and another one at the end of each stack."""
 
-PLACES: dict[str, Literal["shared", "given", "buffer"]] = {"m2m_100": "buffer", "pegasus": "given", "blenderbot": "shared", "marian": "given"}
+PLACES: dict[str, Places] = {"m2m_100": "buffer", "pegasus": "given", "blenderbot": "shared", "marian": "given"}
 """Positions that are not BART's; embeddings are not normalised then."""
 
 RESERVED = 2
@@ -74,7 +72,6 @@ def spec(config: Config) -> ModelSpec:
         max_position_embeddings=config.int("max_position_embeddings"),
         tied=True,
         buffer_bytes=buffers(config, vocab, hidden),
-        attentions=("eager", "sdpa", "flash_attention_2"),
     )
 
 
@@ -114,13 +111,6 @@ def layer(config: Config, stack: Stack, hidden: Axis) -> BartLayer:
 def attention(config: Config, stack: Stack, kind: str, hidden: Axis) -> BartAttention:
     """Heads that share the hidden size; all four projections have biases."""
     heads = config.int(f"{stack}_attention_heads")
-    return BartAttention(
-        heads,
-        text.whole_heads(config, hidden.size, heads),
-        kind,  # type: ignore[arg-type]
-        q=Linear("q_proj", hidden, hidden, bias=True, split="column"),
-        k=Linear("k_proj", hidden, hidden, bias=True, split="column"),
-        v=Linear("v_proj", hidden, hidden, bias=True, split="column"),
-        o=Linear("out_proj", hidden, hidden, bias=True, split="row"),
-        dropout=config.float("attention_dropout"),
-    )
+    q, k, v = (Linear(name, hidden, hidden, bias=True, split="column") for name in ("q_proj", "k_proj", "v_proj"))
+    o, dropout = Linear("out_proj", hidden, hidden, bias=True, split="row"), config.float("attention_dropout")
+    return BartAttention(heads, text.whole_heads(config, hidden.size, heads), kind, q, k, v, o, dropout=dropout)  # type: ignore[arg-type]

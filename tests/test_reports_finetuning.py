@@ -98,7 +98,8 @@ def test_stage_3_shards_weights_and_not_logits() -> None:
     assert term(found[8192], "forward_peak", "activations/lm_head/logits in fp32") == 8192 * 248320 * 4
     assert not fits(found[8192])
     assert fits(found[1024])
-    assert fits(run("qwen3.5-27b", seq_len=8192, loss="fused_linear", lora=lora, sharding=sharding, recompute="full", hardware={"gpu": "l40s"}))
+    fused = run("qwen3.5-27b", seq_len=8192, loss="fused_linear", lora=lora, sharding=sharding, recompute="full")
+    assert found[8192].most_loaded.allocated_bytes - fused.most_loaded.allocated_bytes > 2 * 8192 * 248320 * 4
 
 
 # ---------------------------------------------------------------------- transformers 25313

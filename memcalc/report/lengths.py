@@ -56,7 +56,7 @@ def cure(found: Spread) -> str:
         cut = f"which cuts {found.cut_samples:.3%} of the samples and {found.cut_tokens:.3%} of the tokens"
         parts.append(f"truncation at {found.safe_length:,} tokens, {cut}")
     elif found.safe_length:
-        parts.append(f"nothing needs to be cut for batches of {found.job.micro_batch}")
+        parts.append("nothing needs to be cut")
     if found.budget:
         parts.append(f"a budget of {found.budget:,} tokens a batch, padding included, in place of a fixed number of sequences")
     return (

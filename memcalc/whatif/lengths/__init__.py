@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memcalc.engine.resolve import resolve
 from memcalc.specs.job import Job
@@ -123,7 +123,7 @@ def spread(
     sequences, lengths, shares = made.shapes(found)
     needed = _needed(job, sequences, lengths)
     fits = needed <= room.room_bytes
-    safe = _safe(job, room, found)
+    safe = _safe(job, room, found, made)
     taken = sequences * shares * fits
     within = _within(found, float(taken.sum() / (sequences * shares).sum()) if isinstance(made, TokenBudget) else found.share_up_to(safe))
     every = max(round(float((sequences * shares).sum()) * int(job.mesh.dp) * run.grad_accum), 1)
@@ -180,17 +180,22 @@ def _needed(job: Job, sequences: Ints, lengths: Ints) -> Ints:
     return needs(job, sequences[following], padded[following])
 
 
-def _safe(job: Job, room: Room, found: Distribution) -> int:
-    """The longest sample, up to the longest there is, that fits in a batch of the run's size."""
+def _safe(job: Job, room: Room, found: Distribution, made: Sampler) -> int:
+    """The longest sample, up to the longest there is, that fits in a batch of the sampler's."""
     import numpy as np
 
     unit = granule(job)
     most = round_up(found.longest, unit)
-    bound = largest(lambda seq: needs(job, np.full_like(seq, job.micro_batch), seq) <= room.room_bytes, cap=most, step=unit)
-    if not bound:
-        return 0
-    played = _played(lambda seq: plays(replace(job, seq_len=max(seq // unit * unit, unit)), room.room_bytes), bound)
-    return min(played // unit * unit, found.longest)
+
+    def sequences(length: Any) -> Any:
+        return np.maximum(made.budget // length, 1) if isinstance(made, TokenBudget) else np.full_like(length, job.micro_batch)
+
+    def goes(length: int) -> bool:
+        length = max(length // unit * unit, unit)
+        return plays(replace(job, micro_batch=int(sequences(np.asarray(length))), seq_len=length), room.room_bytes)
+
+    bound = largest(lambda seq: needs(job, sequences(seq), seq) <= room.room_bytes, cap=most, step=unit)
+    return min(_played(goes, bound) // unit * unit, found.longest)
 
 
 def _points(sequences: Ints, lengths: Ints, shares: Floats, needed: Ints) -> list[Point]:

@@ -168,7 +168,7 @@ estimated over measured, less one: below zero memcalc says less than was seen.
 
 Frameworks whose modules memcalc does not transcribe run here as transformers' modules: torchtune, LitGPT (both fuse query, key and value
 or hold other intermediates) and NeMo Automodel under `fsdp2`. Figures of reserved memory hold the history of the caching allocator: memcalc
-replays equal steps, or with `lengths` steps of several; tensors of several streams it places as if there were one. The runs of ms-swift are
+replays equal steps, or with `lengths` steps of several. The runs of ms-swift are
 its own launch commands, read as they are; their figures are comments in its examples, whose counter is not stated.
 """
 

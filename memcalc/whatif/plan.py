@@ -21,7 +21,7 @@ from memcalc.whatif.candidates import Model, Way, allowed, least_bytes, model_of
 from memcalc.whatif.fit import IMPOSSIBLE, Room, needs, outside_bytes, plays, room_for
 
 ENGINES = ("megatron", "fsdp2", "deepspeed", "ddp")
-TOP, MAX_WALKS, REACH = 10, 96, 1.25
+TOP, MAX_WALKS, REACH = 10, 64, 1.25
 """Ways that are looked for; groups of ways that are walked in search of them and of the front; and how far that goes, over the cost of the first."""
 
 TRIALS = 3

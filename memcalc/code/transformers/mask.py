@@ -28,13 +28,20 @@ def make_masks(ctx: Context, dtype: str, *, always: tuple[int | None, ...] = (),
     if ctx.settings.late_masks:
         return
     for window in dict.fromkeys((*ctx.settings.windows, *always)):
-        if ctx.settings.attention == "eager" or ctx.settings.padded or (window is None and window in always) or (window is not None and ctx.reaches(window)):
+        if is_needed(ctx, window, always):
             name = mask_name(window) if window in ctx.settings.windows else f"unused {mask_name(window)}"
             make_mask(ctx, name, dtype, each=ctx.settings.padded or (each and window is not None), keys=num_keys(ctx, window))
     for window in ctx.settings.two_sided_windows:
         if ctx.reaches(window):
             measure(ctx)
             make_mask(ctx, mask_name(window, causal=False), dtype)
+
+
+def is_needed(ctx: Context, window: int | None, always: tuple[int | None, ...]) -> bool:
+    """Whether there is a mask for a window (None: the whole sequence)."""
+    if ctx.settings.attention == "eager" or ctx.settings.padded or ctx.settings.prefix:
+        return True
+    return window in always if window is None else ctx.reaches(window)
 
 
 def measure(ctx: Context) -> None:

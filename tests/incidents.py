@@ -1,6 +1,6 @@
-"""The table of incidents in ``docs/stress.md``: what each brings in four runs, and whether they survive it.
+"""The tables of incidents in ``docs/stress.md`` and ``README.md``: what each brings in four runs, and whether they survive it.
 
-``python -m tests.incidents`` writes it anew, between the two marks.
+``python -m tests.incidents`` writes it anew, between the two marks, and a shorter one in the README.
 """
 
 from __future__ import annotations
@@ -11,17 +11,19 @@ from typing import Any
 from memcalc.report.tables import grid
 from memcalc.specs.read import read_run
 from memcalc.units import GiB
+from memcalc.whatif import stress as scenarios
 from memcalc.whatif.stress import Stressed, stress
 from memcalc.whatif.stress.situation import Incident
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "stress.md"
+README = Path(__file__).resolve().parent.parent / "README.md"
+PAGE = README.parent / "docs" / "stress.md"
 BEGIN, END = "<!-- incidents -->\n", "<!-- end of incidents -->\n"
 
 RUNS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-7b": (
-        "FSDP1 on 8 × A100-40GB, fp32 shards computed in bf16, 4 × 2,048 tokens",
+        "FSDP1 on 8 × A100-40GB, fp32 shards computed in fp16, 4 × 2,048 tokens",
         {
-            "engine": "fsdp1", "dp": 8, "gpu": "a100-40g", "dtype": "float32", "autocast": "bfloat16", "reduce_dtype": "bfloat16",
+            "engine": "fsdp1", "dp": 8, "gpu": "a100-40g", "dtype": "float32", "autocast": "float16", "reduce_dtype": "float16",
             "seq_len": 2048, "micro_batch": 4, "recompute": "full",
         },
     ),
@@ -40,25 +42,44 @@ RUNS: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 """What they are in words, and their keys."""
 
+TOLD = {
+    "long-sample/longest": "a document twice as long, the batch padded to it",
+    "attention-fallback/eager": "attention falls back from its fused kernel",
+    "fp16-overflow/unscaled": "an fp16 overflow: gradients copied in fp32",
+    "loss-on-logits/distillation": "a distillation loss on the full logits",
+    "checkpoint-gathered": "the whole model gathered on every card to be saved",
+    "checkpoint-save": "the engine's own save of the whole model",
+    "evaluation/batch": "evaluation with the Trainer's default batch",
+    "evaluation/logits": "evaluation that keeps the logits of 1,000 samples",
+    "generation": "generation inside the training loop",
+    "logging-activations/attention": "attention matrices returned by all layers",
+    "moe-collapse/all": "the router sends all tokens to one rank",
+    "fragmentation/segments": "lengths vary, segments do not grow",
+}
+"""Those of the README, in a newcomer's words."""
+
 
 def struck() -> dict[str, Stressed]:
     """Every run under every incident."""
     return {name: stress(read_run(name, **keys)) for name, (_, keys) in RUNS.items()}
 
 
-def table(found: dict[str, Stressed]) -> str:
-    """A row for each incident, a column for each run."""
-    names: dict[str, str] = {}
-    for one in found.values():
-        for incident in one.incidents:
-            if incident.survives is not None or incident.name not in names:
-                names.setdefault(incident.name, incident.title)
+def table(found: dict[str, Stressed], only: dict[str, str] | None = None) -> str:
+    """A row for each incident, or for some in words of their own; a column for each run."""
+    names = only or {incident.name: f"`{incident.name}`" for incident in _every(found)}
     rows = [["as it is", *(f"{one.need_bytes / GiB:.1f} of {one.room.room_bytes / GiB:.1f}" for one in found.values())]]
-    for name in sorted(names, key=list(names).index):
-        cells = [_cell(next((i for i in one.incidents if i.name == name), None)) for one in found.values()]
-        if any(cell != "·" for cell in cells):
-            rows.append([f"`{name}`", *cells])
+    for name, said in names.items():
+        rows.append([said, *(_cell(next((i for i in one.incidents if i.name == name), None)) for one in found.values())])
     return grid(rows, ["GiB on a card", *found])
+
+
+def _every(found: dict[str, Stressed]) -> list[Incident]:
+    """Each variant once, in the order of the scenarios; one that strikes no run under the name of its scenario."""
+    order = scenarios.names()
+    variants = {incident.name: incident for one in found.values() for incident in one.incidents}
+    struck = {name.partition("/")[0] for name in variants if "/" in name}
+    shown = [incident for name, incident in variants.items() if "/" in name or name not in struck]
+    return sorted(shown, key=lambda incident: order.index(incident.name.partition("/")[0]))
 
 
 def _cell(incident: Incident | None) -> str:
@@ -69,13 +90,25 @@ def _cell(incident: Incident | None) -> str:
     return text if incident.survives else f"**{text} dies**"
 
 
+def runs() -> str:
+    """What the columns are."""
+    return "\n".join(f"- `{name}`: {said}" for name, (said, _) in RUNS.items())
+
+
+def put(page: Path, text: str) -> None:
+    """Write between the marks of a page, where it has them."""
+    before = page.read_text(encoding="utf-8")
+    head, mark, rest = before.partition(BEGIN)
+    _, end, tail = rest.partition(END)
+    if mark and end:
+        page.write_text(f"{head}{BEGIN}\n{text}\n\n{END}{tail}", encoding="utf-8")
+
+
 def main() -> None:
-    """Write the page's table."""
-    text = PAGE.read_text(encoding="utf-8")
-    head, _, rest = text.partition(BEGIN)
-    _, _, tail = rest.partition(END)
-    runs = "\n".join(f"- `{name}`: {said}" for name, (said, _) in RUNS.items())
-    PAGE.write_text(f"{head}{BEGIN}\n{runs}\n\n{table(struck())}\n\n{END}{tail}", encoding="utf-8")
+    """Write both tables."""
+    found = struck()
+    put(PAGE, f"{runs()}\n\n{table(found)}")
+    put(README, table(found, TOLD))
 
 
 if __name__ == "__main__":

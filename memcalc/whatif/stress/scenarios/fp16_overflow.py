@@ -23,7 +23,9 @@ def incidents(s: Situation) -> Iterator[Incident]:
         return
     own = 4 * ceil_div(s.num_trainable, s.shares)
     for name, title, path in COPIES:
-        if s.steps_on_host:
+        if name == "masters" and run.dtype == "float32":
+            yield s.spared(f"fp16-overflow/{name}", title, "weights are held in fp32: there are no masters beside them")
+        elif s.steps_on_host:
             found = s.nothing(f"fp16-overflow/{name}", title, STEP, "the optimizer steps on the host: so does the copy")
             yield found._replace(host_bytes=own * min(int(s.job.mesh.world), run.hardware.gpus_per_node))
         else:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from memcalc.engine.result import Estimate
+from memcalc.report import words
 from memcalc.report.style import BOLD, Style, columns, shorten, unit_for
 from memcalc.report.tables import comma_rows, grid
 
@@ -79,7 +80,8 @@ def _cells(row: Checked) -> tuple[str, ...]:
     facts = _facts(row)
     needs, capacity = facts["device_bytes"], facts["capacity_bytes"]
     shown = ["" if size is None else unit_for(size).full(size) for size in (needs, capacity)]
-    return (shorten(row.name, 44), shorten(str(facts["model"] or ""), 28), str(facts["instant"] or ""), *shown, shorten(str(facts["verdict"]), 60))
+    peak = words.instant(facts["instant"]) if facts["instant"] else ""
+    return (shorten(row.name, 44), shorten(str(facts["model"] or ""), 28), peak, *shown, shorten(str(facts["verdict"]), 60))
 
 
 __all__ = ["Checked", "as_json", "comma_separated", "markdown", "sort_key", "text"]

@@ -70,9 +70,10 @@ def _verdict(state: State | None) -> str:
 def _details(change: Change) -> str:
     unit = _unit(change)
     terms = list(change.terms())
-    rows = [[f"`{_cell(path)}`", unit.number(old), unit.number(new), unit.signed(new - old)] for path, old, new in terms[:TERMS]]
-    if len(terms) > TERMS:
-        rest = terms[TERMS:]
+    seen = min(TERMS, max(1, sum(1 for _, old, new in terms if unit.visible(new - old))))
+    rows = [[f"`{_cell(path)}`", unit.number(old), unit.number(new), unit.signed(new - old)] for path, old, new in terms[:seen]]
+    if len(terms) > seen:
+        rest = terms[seen:]
         old, new = sum(t[1] for t in rest), sum(t[2] for t in rest)
         rows.append([f"{len(rest)} more", unit.number(old), unit.number(new), unit.signed(new - old)])
     if not rows:

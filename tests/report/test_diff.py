@@ -37,3 +37,12 @@ def test_it_stays_below_what_a_comment_may_hold() -> None:
         text = markdown(many[:count])
         assert len(text) < MAX_CHARACTERS
         assert text.endswith((CUT, "</details>"))
+
+
+def test_terms_too_small_to_see_are_one_line() -> None:
+    before = State("m", "start", 5 * GiB, terms={"weights": 4 * GiB, "a": 10, "b": 20})
+    now = State("m", "start", 6 * GiB, terms={"weights": 5 * GiB, "a": 11, "b": 21})
+    text = markdown([Change("r.yaml", before, now)])
+    assert "`weights`" in text
+    assert "2 more" in text
+    assert "`a`" not in text

@@ -16,6 +16,7 @@ from memcalc.whatif.lengths.samplers import NAMES, Sampler, TokenBudget, sampler
 from memcalc.whatif.limits import granule
 
 if TYPE_CHECKING:
+    from memcalc.whatif.fit import Bools
     from memcalc.whatif.lengths.distribution import Distribution, Floats, Ints
 
 SHARES = (0.5, 0.9, 0.99, 0.999, 1.0)
@@ -124,12 +125,10 @@ def spread(
     needed = _needed(job, sequences, lengths)
     fits = needed <= room.room_bytes
     safe = _safe(job, room, found, made)
-    taken = sequences * shares * fits
-    within = _within(found, float(taken.sum() / (sequences * shares).sum()) if isinstance(made, TokenBudget) else found.share_up_to(safe))
+    epoch = order.Epoch(found.num_samples, _bad(found, sequences * shares, fits, safe if not isinstance(made, TokenBudget) else None), found.known)
     every = max(round(float((sequences * shares).sum()) * int(job.mesh.dp) * run.grad_accum), 1)
-    by_step = tuple((step, made.by_step(within, safe_of(within), step * every)) for step in STEPS if step * every < found.num_samples)
-    chance = order.any_longer(within, safe_of(within), found.num_samples)
-    before = order.expected_before(within, safe_of(within))
+    by_step = tuple((step, made.by_step(epoch, step * every)) for step in STEPS if step * every < found.num_samples)
+    before = order.expected_before(epoch)
     lost = (found.counts * (found.lengths - safe).clip(min=0)).sum() / (found.counts * found.lengths).sum()
     return Spread(
         job,
@@ -138,7 +137,7 @@ def spread(
         made,
         tuple(_points(sequences, lengths, shares, needed)),
         safe,
-        chance,
+        order.any_bad(epoch, found.num_samples),
         by_step,
         None if before is None else before / every,
         1.0 - found.share_up_to(safe) if safe else 1.0,
@@ -148,20 +147,12 @@ def spread(
     )
 
 
-def safe_of(within: Distribution) -> int:
-    """The mark between samples whose batch fits and others, in a distribution by that."""
-    return 1 if len(within.lengths) else 0
-
-
 # ---------------------------------------------------------------------- inside
-def _within(found: Distribution, share: float) -> Distribution:
-    """Samples by whether their batch fits (1) or not (2): what is drawn is then one or the other."""
-    import numpy as np
-
-    total = float(found.counts.sum())
-    counts = np.asarray([total * share, total * (1 - share)])
-    there = counts > 1e-6 * total / found.num_samples
-    return found._replace(lengths=np.asarray([1, 2])[there], counts=counts[there])
+def _bad(found: Distribution, samples: Floats, fits: Bools, safe: int | None) -> float:
+    """Samples whose batch does not fit: those that are longer than what is safe, or by the batches that hold them."""
+    if safe is not None:
+        return found.num_longer(safe) if found.known else found.num_samples * (1.0 - found.share_up_to(safe))
+    return found.num_samples * float(samples[~fits].sum() / samples.sum())
 
 
 def _needed(job: Job, sequences: Ints, lengths: Ints) -> Ints:

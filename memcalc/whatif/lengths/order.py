@@ -6,7 +6,7 @@ Of samples that are known an epoch takes each once: draws without replacement (h
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,31 +15,45 @@ if TYPE_CHECKING:
     from memcalc.whatif.lengths.distribution import Distribution
 
 
-def any_longer(found: Distribution, length: int, draws: int) -> float:
-    """The probability that one of so many samples is longer.
+class Epoch(NamedTuple):
+    """The samples of an epoch, by whether their batch fits.
 
-    ``1 - C(N - m, k) / C(N, k)`` of N known samples with m longer ones; ``1 - F(length)^k`` of a distribution.
+    Attributes:
+        total: how many there are.
+        bad: those whose batch does not fit; of a distribution, as many as are expected.
+        known: they are known one by one; otherwise they are independent draws.
     """
-    if not found.known:
-        within = found.share_up_to(length)
-        return 1.0 - within**draws if within > 0 else 1.0
-    total, longer = found.num_samples, found.num_longer(length)
-    draws = min(draws, total)
-    if draws > total - longer:
+
+    total: int
+    bad: float
+    known: bool
+
+
+def any_bad(epoch: Epoch, draws: int) -> float:
+    """The probability that one of so many samples is bad.
+
+    ``1 - C(N - m, k) / C(N, k)`` of N known samples with m bad ones; ``1 - (1 - p)^k`` of independent draws.
+    """
+    if not epoch.bad or not draws:
+        return 0.0
+    if not epoch.known:
+        share = epoch.bad / epoch.total
+        return -math.expm1(draws * math.log1p(-share)) if share < 1 else 1.0
+    bad = round(epoch.bad)
+    draws = min(draws, epoch.total)
+    if draws > epoch.total - bad:
         return 1.0
-    return -math.expm1(_log_choose(total - longer, draws) - _log_choose(total, draws))
+    return -math.expm1(_log_choose(epoch.total - bad, draws) - _log_choose(epoch.total, draws))
 
 
-def expected_before(found: Distribution, length: int) -> float | None:
-    """How many samples come before the first that is longer, on average; None where there is none.
+def expected_before(epoch: Epoch) -> float | None:
+    """How many samples come before the first that is bad, on average; None where there is none.
 
-    ``(N - m) / (m + 1)`` of known samples, ``1 / p - 1`` of a distribution.
+    ``(N - m) / (m + 1)`` of known samples, ``1 / p - 1`` of independent draws.
     """
-    if found.known:
-        longer = found.num_longer(length)
-        return (found.num_samples - longer) / (longer + 1) if longer else None
-    beyond = 1.0 - found.share_up_to(length)
-    return 1.0 / beyond - 1.0 if beyond > 0 else None
+    if not epoch.bad:
+        return None
+    return (epoch.total - epoch.bad) / (epoch.bad + 1) if epoch.known else epoch.total / epoch.bad - 1.0
 
 
 def longest_of(found: Distribution, batch: int) -> NDArray[np.float64]:

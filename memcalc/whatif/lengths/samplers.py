@@ -41,9 +41,9 @@ class Sampler:
         below = order.longest_of(found, self.batch)
         return np.full(len(found.lengths), self.batch, dtype=np.int64), found.lengths, np.diff(below, prepend=0.0)
 
-    def by_step(self, found: Distribution, most: int, samples: int) -> float:
-        """The probability that within so many samples a batch comes that is longer than `most`."""
-        return order.any_longer(found, most, samples)
+    def by_step(self, epoch: order.Epoch, samples: int) -> float:
+        """The probability that within so many samples a batch comes that does not fit."""
+        return order.any_bad(epoch, samples)
 
 
 class Grouped(Sampler):
@@ -57,9 +57,9 @@ class Grouped(Sampler):
         below = order.longest_of_sorted(found, self.batch, times * self.group_batch)
         return np.full(len(found.lengths), self.batch, dtype=np.int64), found.lengths, np.diff(below, prepend=0.0)
 
-    def by_step(self, found: Distribution, most: int, samples: int) -> float:
+    def by_step(self, epoch: order.Epoch, samples: int) -> float:
         """The first batch holds the longest sample of the epoch."""
-        return order.any_longer(found, most, found.num_samples) if samples else 0.0
+        return order.any_bad(epoch, epoch.total) if samples else 0.0
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,12 @@ def grouped(lengths: np.ndarray) -> np.ndarray:
     return np.concatenate(groups)
 
 
+def longer(found: Distribution, most: int) -> order.Epoch:
+    """An epoch in which longer samples are bad."""
+    bad = found.num_longer(most) if found.known else NUM * (1 - found.share_up_to(most))
+    return order.Epoch(found.num_samples, bad, found.known)
+
+
 def widths(lengths: np.ndarray) -> np.ndarray:
     """The longest of each batch."""
     return lengths.reshape(-1, BATCH).max(axis=1)
@@ -59,7 +65,7 @@ def widths(lengths: np.ndarray) -> np.ndarray:
 def test_a_batch_too_long_by_some_step_is_as_likely_as_simulated(found: Distribution) -> None:
     most, steps = found.quantile(0.995), 25
     seen = np.mean([(widths(epoch(found))[:steps] > most).any() for _ in range(EPOCHS)])
-    told = Sampler("random", BATCH).by_step(found, most, steps * BATCH)
+    told = Sampler("random", BATCH).by_step(longer(found, most), steps * BATCH)
     assert seen == pytest.approx(told, abs=4 * (told * (1 - told) / EPOCHS) ** 0.5)
 
 
@@ -95,14 +101,17 @@ def test_a_token_budget_fills_batches_of_about_one_length(found: Distribution) -
 def test_by_hand() -> None:
     """Ten samples, two of them long: two draws miss both in 28 of 45 ways; the first long one has 8/3 before it."""
     found = counted(np.bincount([5] * 8 + [9] * 2), name="ten")
-    assert order.any_longer(found, 5, 2) == pytest.approx(1 - 28 / 45)
-    assert order.any_longer(found, 5, 9) == 1.0
-    assert order.any_longer(found, 9, 10) == 0.0
-    assert order.expected_before(found, 5) == pytest.approx(8 / 3)
+    epoch = order.Epoch(10, found.num_longer(5), known=True)
+    assert order.any_bad(epoch, 2) == pytest.approx(1 - 28 / 45)
+    assert order.any_bad(epoch, 9) == 1.0
+    assert order.any_bad(epoch._replace(bad=0), 10) == 0.0
+    assert order.any_bad(epoch._replace(known=False), 2) == pytest.approx(1 - 0.8**2)
+    assert order.expected_before(epoch) == pytest.approx(8 / 3)
+    assert order.expected_before(epoch._replace(known=False)) == pytest.approx(4)
     assert order.longest_of(found, 2).tolist() == pytest.approx([28 / 45, 1.0])
 
 
 def test_the_longest_comes_first_when_lengths_are_grouped() -> None:
-    found = counted(np.bincount([5] * 80 + [9]), name="one long")
-    assert Grouped("length-grouped", 4, 4).by_step(found, 5, 4) == 1.0
-    assert Sampler("random", 4).by_step(found, 5, 4) == pytest.approx(4 / 81)
+    epoch = order.Epoch(81, 1, known=True)
+    assert Grouped("length-grouped", 4, 4).by_step(epoch, 4) == 1.0
+    assert Sampler("random", 4).by_step(epoch, 4) == pytest.approx(4 / 81)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memcalc.code.transformers.distillation import distillation
 from memcalc.code.transformers.log_probs import logits, margin, odds, policy, policy_in_fp32, policy_in_place, preference
+from memcalc.code.transformers.tiles import tiles
 
 OBJECTIVES = {
     "logits": logits,
@@ -14,5 +15,6 @@ OBJECTIVES = {
     "policy in fp32": policy_in_fp32,
     "policy in place": policy_in_place,
     "distillation": distillation,
+    "tiles": tiles,
 }
 """Programs of a head, under `Settings.objective`."""

@@ -19,7 +19,8 @@ from memcalc.specs.run import Run
 PROMPT_LENGTH = RESPONSE_LENGTH = 512
 """Where neither a run nor a framework says how long prompts and answers are."""
 
-SERVED = ("vllm", "sglang")
+IN_TILES = ("preference", "policy")
+"""What log-probabilities in tiles do for."""
 
 
 def resolve_cast(run: Run) -> Job:
@@ -65,8 +66,9 @@ def _refuse(run: Run, task: Task) -> None:
         raise InputError(f"task {run.task} over pipeline stages is not known to memcalc; use dp or tp", where="sharding.pp")
     if run.images:
         raise InputError(f"task {run.task} with images is not known to memcalc; leave images out", where="images")
-    if run.loss != "cross_entropy":
-        raise InputError(f"task {run.task} takes log-probabilities of whole logits; loss {run.loss} is for task train", where="loss")
+    if run.loss != "cross_entropy" and (run.loss != "chunked" or task.objective not in IN_TILES):
+        also = " or in tiles (chunked)" if task.objective in IN_TILES else ""
+        raise InputError(f"task {run.task} takes log-probabilities of whole logits{also}; loss {run.loss} is for task train", where="loss")
     if run.new_tokens:
         raise InputError("how much is generated stands in rollout.response_length", where="new_tokens")
     if not task.is_online:

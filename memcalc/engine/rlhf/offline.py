@@ -25,7 +25,7 @@ def walk(job: Job, *, detailed: bool) -> Walked:
     task = TASKS[job.cast.run.task]
     stage = Stage(job, sequences=task.sequences, detailed=detailed)
     aside = _Aside(stage)
-    found, plan, strategy = stage.actor.updates(Objective(task.objective), aside=aside.after)
+    found, plan, strategy = stage.actor.updates(aside.objective if task.objective == "preference" else Objective(task.objective), aside=aside.after)
     if job.run.initialize:
         stage.load()
     for name, shot in found.instants.items():
@@ -51,11 +51,13 @@ class _Aside:
 
     Attributes:
         judge: the other model, if it is on the card.
+        objective: of log-probabilities: from whole logits, or in tiles.
     """
 
     def __init__(self, stage: Stage) -> None:
         self.stage, self.job = stage, stage.job
         self.judge = next((name for name in stage.players if name != ACTOR), "")
+        self.objective = Objective("tiles" if stage.cast.run.loss == "chunked" else "preference")
 
     def after(self, walk: Walk) -> None:
         """With the loss there: a reference's pass beside the logits, then entropies and means of them."""
@@ -63,16 +65,16 @@ class _Aside:
         if task not in ("dpo", "kto") or self.job.run.code == "megatron":
             return
         # logits in fp32 are saved, and there anyway
-        own = self._logits(self.job) * (self._width(self.job) < WIDE)
+        tiled = self.objective.name == "tiles"
+        own = self._logits(self.job) * (self._width(self.job) < WIDE and not tiled)
         walk.alloc("activations/lm_head/logits", own)
         held: Any = 0
         if self.judge == "reference":
             player = self.stage.players[self.judge]
-            shot = player.scores(Objective("preference"))
-            walk.beside(named(self.judge, less(shot, player.idle)))
-            held = self._logits(player.job)
+            walk.beside(named(self.judge, less(player.scores(self.objective), player.idle)))
+            held = self._logits(player.job) * (not tiled)
             walk.alloc("reference/activations/lm_head/logits", held, Reason("sequences * seq_len * vocab_size * width", {}, SOURCE))
-        seen = preference.entropy_bytes(
+        seen = (not tiled) * preference.entropy_bytes(
             self.stage.actor.job.micro_batch, seq_len=self.job.seq_len, vocab=self.job.model.vocab_size, width=self._width(self.job), copied=True
         )
         why = Reason("logits of all tokens but the last, and 3 * 128 rows of them", {"vocab_size": self.job.model.vocab_size}, SOURCE)

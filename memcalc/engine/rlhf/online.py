@@ -139,7 +139,8 @@ class _Phases:
     def _policy(self, *, entropy: str) -> Objective:
         """How the actor's head is asked: for the answer's tokens, or for all where the trainer takes whole logits or packs."""
         whole = self.habits.whole or self.run.rl.max_token_len is not None
-        return Objective(self.habits.objective, None if whole else self.answer, entropy)
+        name = "tiles" if self.run.loss == "chunked" else self.habits.objective
+        return Objective(name, None if whole else self.answer, entropy)
 
     def _joint(self, actor: Walk, critic: Walk) -> None:
         """One loss of both: the critic runs first and back last, and one step takes all parameters (PolicyAndValueWrapper.forward)."""

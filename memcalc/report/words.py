@@ -152,8 +152,10 @@ def allocator_line(estimate: Estimate) -> str:
 
 def serving_lines(serving: Serving, unit: Unit) -> list[str]:
     """The pool of cache, and what it holds."""
-    pool = f"{unit.full(serving.kv_cache_bytes)} of cache on each card: {serving.kv_tokens:,} tokens of {serving.token_bytes:,} bytes ({serving.policy})"
-    one = f"{serving.max_concurrency:.2f} sequences of {serving.max_model_len:,} tokens ({unit.full(serving.sequence_bytes)} each)"
+    held = f"{serving.kv_tokens:,} tokens of {serving.token_bytes:,} bytes" if serving.token_bytes else "states of sequences, as large at any length"
+    pool = f"{unit.full(serving.kv_cache_bytes)} of cache on each card: {held} ({serving.policy})"
+    each = unit_for(serving.sequence_bytes).full(serving.sequence_bytes)
+    one = f"{serving.max_concurrency:.2f} sequences of {serving.max_model_len:,} tokens ({each} each)"
     return [pool, f"{one}; the longest that fits: {serving.largest_model_len:,}"]
 
 

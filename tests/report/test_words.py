@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from memcalc.engine.result import Serving, Verdict
 from memcalc.report.style import unit_for
 from memcalc.report.words import serving_lines, verdict_line
@@ -14,6 +16,12 @@ def test_a_pool_is_told_in_bytes_tokens_and_sequences() -> None:
         "50.00 GiB of cache on each card: 409,600 tokens of 131,072 bytes (bfloat16, blocks of 16)",
         "25.60 sequences of 16,000 tokens (1.95 GiB each); the longest that fits: 131,072",
     ]
+
+
+def test_states_are_not_told_in_tokens() -> None:
+    lines = serving_lines(replace(SERVING, token_bytes=0, sequence_bytes=12 * 2**20), unit_for(2**40))
+    assert lines[0] == "50.00 GiB of cache on each card: states of sequences, as large at any length (bfloat16, blocks of 16)"
+    assert "(12.00 MiB each)" in lines[1]
 
 
 def test_a_refusal_is_told_where_the_card_has_room() -> None:

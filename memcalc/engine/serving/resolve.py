@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
 LLAMACPP = "llamacpp"
 
+UNSAID_MODEL_LEN = 2048
+"""Tokens, where a model's file says no length: the same in vLLM (config/model.py, `_get_and_verify_max_len`), SGLang (utils/hf_transformers_utils.py,
+`get_context_length`) and TensorRT-LLM (_torch/models/modeling_utils.py, `infer_max_seq_len`)."""
+
 OF_ENGINE: dict[str, tuple[str, ...]] = {
     "gpu_memory_utilization": ("vllm",),
     "mem_fraction_static": ("sglang",),
@@ -61,17 +65,16 @@ def resolve_server(run: Run) -> Job:
         raise InputError(f"{run.code} takes a share of a card, and none is named: give --gpu (`memcalc gpus` lists them)", where="hardware.gpu")
     model = _stored(run, read_model(run.model))
     mesh = layered(run) if run.code == LLAMACPP else spread(run) if run.serving.enable_dp_attention else mesh_of(run)
-    check_degrees(run, model, mesh)
     if not layer_caches(model.blocks):
         raise InputError(f"{model.name} remembers nothing of a sequence, so {run.code} makes no cache for it; use code: transformers", where="model")
-    length = run.serving.max_model_len or run.seq_len or model.max_position_embeddings
-    if length is None:
-        raise InputError(f"{model.name} does not say its longest sequence; give max_model_len", where="serving.max_model_len")
-    assumptions = [] if run.serving.max_model_len or run.seq_len else [f"max_model_len {length:,}: what the model is made for"]
+    check_degrees(run, model, mesh)
+    given, most = run.serving.max_model_len or run.seq_len, model.max_position_embeddings
+    length = given or most or UNSAID_MODEL_LEN
+    why = "what the model is made for" if most else f"what {run.code} takes of a model that does not say"
+    assumptions = [] if given else [f"max_model_len {length:,}: {why}"]
     ignored = tuple(
         f"serving.{key}: {run.code} has no such key" for key, engines in OF_ENGINE.items() if run.code not in engines and key in run.serving.model_fields_set
     )
-    most: int | None = model.max_position_embeddings
     notes: tuple[str, ...] = ()
     if most and length > most:
         notes = (f"{model.name} is made for {most:,} tokens: {run.code} takes a longer max_model_len only where it is told that it may",)

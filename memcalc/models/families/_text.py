@@ -128,7 +128,7 @@ def language_model(
         names: where embedding, norm and head stand in the model's code.
         buffer_bytes: what stands on the card beside the parameters; by default the frequencies of the embedding's rotary positions.
         attentions: the implementations that the model's code has.
-        max_positions: the key of the longest sequence.
+        max_positions: the key of the longest sequence, where no table of positions says it.
     """
     head = head or Head(Linear(names[2], sizes.hidden, sizes.vocab, split="column"), tied=embedding.tied)
     last = () if norm is None else (Block(names[1], norm, role="norm"),)
@@ -143,7 +143,7 @@ def language_model(
         num_heads=sizes.num_heads,
         num_kv_heads=sizes.num_kv_heads,
         head_dim=sizes.head_dim,
-        max_position_embeddings=config.optional_int(*max_positions, default=None),
+        max_position_embeddings=embedding.positions - embedding.reserved_positions or config.optional_int(*max_positions, default=None),
         tied=embedding.tied,
         buffer_bytes=sum(rotary_buffer_bytes(r) for r in rotaries if isinstance(r, Rotary)) if buffer_bytes is None else buffer_bytes,
         attentions=attentions,

@@ -208,3 +208,11 @@ def test_what_remembers_nothing_has_no_cache() -> None:
 
 def test_more_than_the_models_own_length_is_noted() -> None:
     assert any("only where it is told" in note for note in serve("gpt2", max_model_len=2048).notes)
+
+
+@pytest.mark.parametrize("code", ["vllm", "sglang", "trtllm"])
+def test_a_model_that_says_no_length_is_served_to_2048(code: str) -> None:
+    """Mamba: states are all that it keeps, as large at any length."""
+    serving = estimate(read_run("mamba-2.8b", task="inference", code=code, gpu="h100-80g")).serving
+    assert serving is not None
+    assert (serving.max_model_len, serving.token_bytes) == (2048, 0)

@@ -152,6 +152,11 @@ def test_catalogue_models_have_their_published_number_of_parameters(name: str, c
     assert read_model(name).num_params == count
 
 
+@pytest.mark.parametrize(("name", "length"), [("roberta-base", 512), ("xlm-roberta-large", 512), ("bert-base-uncased", 512), ("opt-125m", 2048)])
+def test_the_longest_sequence_leaves_out_positions_that_stand_for_no_token(name: str, length: int) -> None:
+    assert read_model(name).max_position_embeddings == length
+
+
 def test_a_copy_without_the_keys_that_tell_falcons_apart_is_refused(tmp_path: Path) -> None:
     """7B, 40B and RW have the same class name; a file of the model's own says which, or takes its class's defaults."""
     tmp_path.joinpath("config.json").write_text(json.dumps(COPY))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations, islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from memcalc.engine.estimate import walk_ranks
 from memcalc.engine.resolve import resolve
@@ -137,29 +137,52 @@ def _alone(rung: Rung, job: Job, room: Room, before: dict[str, int]) -> Taken | 
     return best if lowers else None
 
 
-def _shortest(rungs: Sequence[Rung], job: Job, room: Room) -> tuple[tuple[tuple[Rung, Keys], ...], Job | None]:
+Path = tuple[tuple[Rung, Keys], ...]
+
+
+def _shortest(rungs: Sequence[Rung], job: Job, room: Room) -> tuple[Path, Job | None]:
     """Of the sequences that fit, one with the fewest rungs, and of those the cheapest; what changes the task comes only after all that do not."""
+    climb = _Climb(job, room)
     keeps: list[Rung] = [rung for rung in rungs if not rung.changes_task]
     for some in (keeps, list(rungs)):
         for count in range(1, MAX_RUNGS + 1):
             for sequence in islice(combinations(some, count), MAX_TRIED):
-                found = _walked(sequence, job, lambda there: _need(there) <= room.room_bytes and plays(there, room.room_bytes))
+                found = climb.all_of(sequence)
                 if found is not None:
                     return found
     return (), None
 
 
-def _walked(sequence: Sequence[Rung], job: Job, fits: Callable[[Job], bool]) -> tuple[tuple[tuple[Rung, Keys], ...], Job] | None:
-    """All rungs of a sequence one upon the other, each but the last as strong as it can be, the last as mild as suffices."""
-    taken: list[tuple[Rung, Keys]] = []
-    here = job
-    for rung in sequence[:-1]:
-        options: list[tuple[int, Keys, Any]] = [(max(now.values()), keys, there) for keys, there, now in _tried(rung, here)]
+class _Climb:
+    """Sequences of rungs one upon the other; what several begin with is walked once."""
+
+    def __init__(self, job: Job, room: Room) -> None:
+        self.room = room
+        self._strongest: dict[tuple[str, ...], tuple[Path, Job] | None] = {(): ((), job)}
+
+    def all_of(self, sequence: Sequence[Rung]) -> tuple[Path, Job] | None:
+        """All rungs, each but the last as strong as it can be, the last as mild as suffices; None where that does not."""
+        before = self.strongest(tuple(sequence[:-1]))
+        if before is None:
+            return None
+        path, here = before
+        for keys, there, now in _tried(sequence[-1], here):
+            if max(now.values()) + outside_bytes(there) <= self.room.room_bytes and plays(there, self.room.room_bytes):
+                return (*path, (sequence[-1], keys)), there
+        return None
+
+    def strongest(self, sequence: tuple[Rung, ...]) -> tuple[Path, Job] | None:
+        """All rungs, each as strong as it can be; None where one cannot be."""
+        names = tuple(rung.name for rung in sequence)
+        if names not in self._strongest:
+            before = self.strongest(sequence[:-1])
+            self._strongest[names] = None if before is None else self._step(sequence[-1], *before)
+        return self._strongest[names]
+
+    @staticmethod
+    def _step(rung: Rung, path: Path, here: Job) -> tuple[Path, Job] | None:
+        options = [(max(now.values()), keys, there) for keys, there, now in _tried(rung, here)]
         if not options:
             return None
-        _, keys, here = min(options, key=lambda option: option[0])
-        taken.append((rung, keys))
-    for keys, there, _ in _tried(sequence[-1], here):
-        if fits(there):
-            return (*taken, (sequence[-1], keys)), there
-    return None
+        _, keys, there = min(options, key=lambda option: option[0])
+        return (*path, (rung, keys)), there

@@ -26,8 +26,8 @@ def walk(job: Job, *, detailed: bool) -> Walked:
     stage = Stage(job, sequences=task.sequences, detailed=detailed)
     aside = _Aside(stage)
     found, plan, strategy = stage.actor.updates(aside.objective if task.objective == "preference" else Objective(task.objective), aside=aside.after)
-    if job.run.initialize:
-        stage.load()
+    if stage.shows_construction:
+        stage.load("initialize")
     for name, shot in found.instants.items():
         if name == "forward_peak" and aside.judge:
             shot = max_of(shot, aside.before())  # noqa: PLW2901

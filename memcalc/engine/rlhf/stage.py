@@ -65,15 +65,19 @@ class Stage:
         total = plus(self.others(*working), *shots, *beside)
         self.walk.instants[name] = Snapshot(total.total, {path: n for path, n in total.by_path.items() if n} if self.detailed else {})
 
-    def load(self) -> None:
-        """The phase ``load``: all are there. On request, and where one comes whole before it is cut, as they come, one after the other."""
+    @property
+    def shows_construction(self) -> bool:
+        """On request, and where a model comes whole before it is cut, the moments are shown in which all are made."""
+        return bool(self.job.run.initialize or any(player.job.loads_whole for player in self.players.values()))
+
+    def load(self, name: str = "load") -> None:
+        """The phase ``load``: all are there; where construction is shown, as they come, one after the other."""
         there, most = Snapshot(0, {}), []
-        constructed = self.job.run.initialize or any(player.job.loads_whole for player in self.players.values())
-        for name, player in self.players.items() if constructed else ():
-            most.append(plus(there, named(name, player.loaded)))
-            there = plus(there, named(name, player.idle if name != ACTOR else player.resident))
-        found = max_of(*most, plus(*(named(name, player.resident) for name, player in self.players.items())))
-        self.walk.instants["load"] = Snapshot(found.total, found.by_path if self.detailed else {})
+        for role, player in self.players.items() if self.shows_construction else ():
+            most.append(plus(there, named(role, player.loaded)))
+            there = plus(there, named(role, player.idle if role != ACTOR else player.resident))
+        found = max_of(*most, plus(*(named(role, player.resident) for role, player in self.players.items())))
+        self.walk.instants[name] = Snapshot(found.total, found.by_path if self.detailed else {})
 
     def explain(self) -> None:
         """Gather the reasons and records of all under their roles' names."""

@@ -12,6 +12,7 @@ from memcalc.engine.estimate import estimate
 from memcalc.engine.result import Estimate
 from memcalc.errors import InputError
 from memcalc.specs.read import read_run
+from memcalc.units import GiB
 from tests.traced import Case, errors, load_cases
 
 CASES = [case for case in load_cases("rlhf") if case.run["task"] not in ("grpo", "ppo")]
@@ -59,6 +60,17 @@ def test_a_pair_is_two_sequences() -> None:
     kept = {task: llama(task, micro_batch=batch).instant("forward_end") for task, batch in (("reward", 1), ("train", 2))}
     of_layers = {task: sum(t.bytes for t in shot.terms if "activations/layers" in t.path) for task, shot in kept.items()}
     assert of_layers["reward"] == of_layers["train"]
+
+
+def test_a_reward_model_that_comes_whole_does_not_fit_though_it_is_cut() -> None:
+    """hiyouga/LlamaFactory 1936: Llama-2-13B on 5 x 24 GB, stage 3 without zero.Init, fails while it is built; in shards and with adapters it fits."""
+    keys: dict[str, Any] = {"task": "reward", "gpus": 5, "gpu": "rtx-3090", "engine": "deepspeed", "zero": 3, "seq_len": 512, "recompute": "full"}
+    whole = estimate(read_run("llama-2-13b", **keys, zero3_init_flag=False, lora={"r": 8}))
+    assert whole.peak.name == "initialize"
+    assert whole.peak.allocated_bytes > 23.65 * GiB
+    cut = estimate(read_run("llama-2-13b", **keys, lora={"r": 8}))
+    assert cut.verdict is not None
+    assert cut.verdict.fits
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,19 @@ LINES = {
         {"kind": "host", "allocated": 13928044 * 1024},
     ),
     "torchrun": ("ERROR:torch.distributed.elastic: failed (exitcode: -9) local_rank: 0 (pid: 77)", {"kind": "host"}),
+    "torchrun, newer": ("torch.distributed.elastic: traceback : Signal 9 (SIGKILL) received by PID 4711", {"kind": "host"}),
+    "a shell": ("Killed", {"kind": "host"}),
+    "TensorRT": (
+        "[TRT] [W] Requested amount of GPU memory (13476831488 bytes) could not be allocated. There may not be enough free memory for allocation to succeed.",
+        {"kind": "device", "wanted": 13476831488},
+    ),
+    "torch under Windows": (
+        (
+            "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 27.12 GiB. GPU 0 has a total capacty of 11.99 GiB of which 0 bytes is free. Of the "
+            "allocated memory 16.16 GiB is allocated by PyTorch, and 144.59 MiB is reserved by PyTorch but unallocated."
+        ),
+        {"kind": "device", "wanted": 27.12 * G, "free": 0, "allocated": 16.16 * G},
+    ),
     "torch on the host": (
         "RuntimeError: [enforce fail at alloc_cpu.cpp:66] . DefaultCPUAllocator: can't allocate memory: you tried to allocate 67108864 bytes. Error code 12",
         {"kind": "host", "wanted": 64 * M},

@@ -7,7 +7,7 @@ import re
 from memcalc.whatif.diagnose.message import Message, size
 
 WORDS = (
-    "Killed process",
+    "Killed",
     "oom-kill",
     "oom_kill",
     "OOMKilled",
@@ -22,7 +22,7 @@ WORDS = (
     "dmesg: OOM",
 )
 MARK = (
-    r"Killed process \d+|oom-kill:constraint|exit ?code:? ?:?\(?-9\b"
+    r"Killed process \d+|^\s*Killed\s*$|Signal 9 \(SIGKILL\)|oom-kill:constraint|exit ?code:? ?:?\(?-9\b"
     r"|exits with return code = -9|died with <Signals\.SIGKILL|OOMKilled|oom_kill event|oom-kill event"
     r"|DefaultCPUAllocator: (?:can't|not enough)|cannot pin .* bytes of memory|terminated by signal: ?9\b|\(dmesg: OOM\)"
 )
@@ -42,5 +42,5 @@ def parse(text: str) -> Message | None:
         return Message("host", who, allocated=held)
     if found := ALLOCATE.search(text):
         return Message("host", "torch on the host", size(f"{found[1]} bytes"))
-    found = ENDED.search(text)
-    return Message("host", "a launcher, of a process that was killed") if found else None
+    ended = ENDED.search(text) or text.lstrip().startswith("Killed")
+    return Message("host", "a launcher, of a process that was killed") if ended else None

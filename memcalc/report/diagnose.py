@@ -144,7 +144,8 @@ def _refused(f: dict[str, Any]) -> str:
 def _host(f: dict[str, Any]) -> str:
     held = f": the process held {_g(f['held_bytes'])}" if f["held_bytes"] else ""
     needs = f"; the estimate has {_g(f['estimate_bytes'])} for the ranks of one node" if f["estimate_bytes"] else ""
-    return f"the host ran out of memory, not a card{held}{needs}: fewer workers, no pinned copies, or offload to NVMe"
+    last = f"; {_g(f['last_bytes'])} of {_g(f['there_bytes'])} were in use when DeepSpeed last said so" if "last_bytes" in f else ""
+    return f"the host ran out of memory, not a card{held}{last}{needs}: fewer workers, no pinned copies, or offload to NVMe"
 
 
 def _full(f: dict[str, Any]) -> str:

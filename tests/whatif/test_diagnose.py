@@ -154,6 +154,16 @@ def test_a_save_is_not_the_step() -> None:
     assert request_bytes(32001 * 4096 * 4) == finding.crash.message.wanted.bytes  # type: ignore[union-attr]
 
 
+def test_a_killed_process_is_held_against_its_host() -> None:
+    """DeepSpeed had said how much of the host was in use; the estimate says how much stage 3 puts there (c10)."""
+    said = "[utils.py:789:see_memory_usage] CPU Virtual Memory:  used = 692.91 GB, percent = 93.1%\n"
+    finding = one([said, told("c10")], run("qwen2.5-32b", OFFLOADED, gpus=1, gpu="h100-nvl-94g"))
+    (cause,) = finding.causes
+    assert cause.name == "host memory"
+    assert cause.facts["there_bytes"] == pytest.approx(744 * 2**30, rel=0.001)
+    assert 590e9 < cause.facts["estimate_bytes"] < 885e9
+
+
 def test_ranks_are_told_apart_and_repetitions_counted() -> None:
     line = told("c01")
     found = diagnose([f"[rank5]: {line}", f"[rank6]: {line}", f"[rank5]: {line}"]).findings

@@ -12,6 +12,7 @@ from memcalc.whatif.diagnose.log import Crash
 from memcalc.whatif.diagnose.match import Match
 from memcalc.whatif.diagnose.message import Size
 from memcalc.whatif.diagnose.position import Position
+from memcalc.whatif.diagnose.wordings.deepspeed import HOST
 
 LATE = 10
 """A failure after more steps than this is not one of the steady state: every kind of step had been there."""
@@ -84,7 +85,8 @@ def not_sharded(scene: Scene) -> Cause | None:
     asked = scene.asked
     if asked is None or (asked.job.zero != 3 and asked.job.engine not in ("fsdp1", "fsdp2")) or asked.job.mesh.dp == 1:
         return None
-    told = [size for crash in scene.usage for size in (crash.message.allocated, crash.message.reserved) if size is not None and size.bytes > GiB]
+    cards = [crash for crash in scene.usage if crash.message.wording != HOST]
+    told = [size for crash in cards for size in (crash.message.allocated, crash.message.reserved) if size is not None and size.bytes > GiB]
     for told_size in told:
         for width in (2, 4):
             whole = asked.job.model.num_params * width
@@ -180,7 +182,11 @@ def host(scene: Scene) -> Cause | None:
     m = scene.crash.message
     if m.kind != "host":
         return None
-    return Cause("host memory", {"held_bytes": m.allocated.bytes if m.allocated else None, "estimate_bytes": scene.asked.host_bytes if scene.asked else None})
+    last = next((crash.message for crash in reversed(scene.usage) if crash.message.wording == HOST), None)
+    facts = {"held_bytes": m.allocated.bytes if m.allocated else None, "estimate_bytes": scene.asked.host_bytes if scene.asked else None}
+    if last is not None and last.allocated is not None and last.capacity is not None:
+        facts |= {"last_bytes": last.allocated.bytes, "there_bytes": last.capacity.bytes}
+    return Cause("host memory", facts)
 
 
 def full(scene: Scene) -> Cause | None:

@@ -37,7 +37,7 @@ class Settings:
         ep, etp: expert-parallel degrees.
         cp: context-parallel degree; `seq` is what one rank holds.
         windows: the distinct attention windows of the model (None: the whole sequence), for the masks that are made once.
-        two_sided_windows: likewise of layers that see keys on both sides (None is not among them: the whole sequence needs no mask).
+        two_sided_windows: likewise of layers that see keys on both sides (None, the whole sequence, is among them where batches are padded).
         trainable: says of a weight's path whether it takes a gradient; None: all do.
         sent, received: rows of tokens that a rank sends to experts, and that its experts get, over tokens * top_k, as fractions.
         options: what only the programs of one implementation know.
@@ -54,6 +54,7 @@ class Settings:
         tied: the path of the head's weight, and that of the table that it is, under which its gradient is filed; None: it is its own.
         objective: what the head gives in the place of a loss on labels (`memcalc.code.objective.Objective`); None: the loss.
         keeping: how the cache holds keys and values.
+        contrastive: the loss is that of embedders.
         casts_weights: every weight is computed with in `dtype`, whatever it is held in (FSDP's mixed-precision policies).
     """
 
@@ -74,7 +75,7 @@ class Settings:
     etp: Any = 1
     cp: Any = 1
     windows: tuple[int | None, ...] = ()
-    two_sided_windows: tuple[int, ...] = ()
+    two_sided_windows: tuple[int | None, ...] = ()
     trainable: Callable[[str], bool] | None = None
     sent: tuple[int, int] = (1, 1)
     received: tuple[int, int] = (1, 1)
@@ -96,6 +97,7 @@ class Settings:
     fp8: Kind = ""
     offloads: bool = False
     prefix: int = 0
+    contrastive: Any = None
     keeping: Keeping = Keeping()
     objective: Any = None
 

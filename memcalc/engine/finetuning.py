@@ -92,6 +92,14 @@ def with_liger(run: Run, model: ModelSpec) -> Run:
     return run if "loss" in run.model_fields_set else run.model_copy(update={"loss": "fused_linear"})
 
 
+def with_mini_batches(run: Run) -> Run:
+    """Under GradCache, mini-batches after the first find gradients there, as further micro-batches do."""
+    asked = run.contrastive
+    if asked is None or asked.mini_batch is None or asked.mini_batch >= run.micro_batch * asked.texts:
+        return run
+    return run.model_copy(update={"grad_accum": max(run.grad_accum, 2)})
+
+
 def refuse_finetuning(run: Run, model: ModelSpec, *, engine: str, zero: int) -> None:
     """Say no to what is asked and cannot be given.
 
@@ -109,6 +117,7 @@ def refuse_finetuning(run: Run, model: ModelSpec, *, engine: str, zero: int) -> 
     if run.packing:
         _refuse_packing(run, model)
     _refuse_fp8(run)
+    _refuse_contrastive(run)
     if run.quantization is not None and run.lora is not None and run.lora.target_parameters:
         raise InputError("packed experts have no parameters to wrap; target_modules are what is adapted there", where="lora.target_parameters")
     if run.quantization is not None and engine == "deepspeed" and zero == 3 and not run.quantization.startswith(("nf4", "fp4")):
@@ -137,6 +146,8 @@ def assumed_of(run: Run, model: ModelSpec) -> list[str]:
         found.append("experts are parameters in transformers 5, which PEFT adapts by whole merged weights, without dropout")
     if run.offload.activations is not None:
         found.append("offload.activations: of 1 KiB or more, as often as saved, but no weights (TRL's hooks leave on the card what is saved a second time)")
+    if run.contrastive is not None:
+        found.append("contrastive: texts of all columns are counted as one batch, which embeds them one column after another")
     if run.fp8 is not None:
         found.append("fp8: all linear layers but the output head" + ("; the scaling recipe is delayed" if run.fp8 == "te" else ""))
     if run.prompt is not None:
@@ -156,6 +167,17 @@ def _refuse_fp8(run: Run) -> None:
         raise InputError("Megatron's products in fp8 are Transformer Engine's: fp8: te", where="fp8")
     if run.code == "transformers" and (run.lora is not None or run.sharding.tp > 1):
         raise InputError("products in fp8 with adapters or tp are known for code megatron", where="fp8")
+
+
+def _refuse_contrastive(run: Run) -> None:
+    """A contrastive loss where texts are not whole on a card, or beside another loss."""
+    if run.contrastive is None:
+        return
+    sharding = run.sharding
+    if run.task != "train" or run.code != "transformers" or (sharding.tp, sharding.pp, sharding.cp) != (1, 1, 1):
+        raise InputError("embedders are known for training with transformers' modules, with tp, pp and cp 1", where="contrastive")
+    if run.loss != "cross_entropy" or run.evaluation is not None or run.prompt is not None or run.packing or run.images:
+        raise InputError("an embedder has no logits: leave loss, evaluation, prompt, packing and images out", where="contrastive")
 
 
 def _refuse_packing(run: Run, model: ModelSpec) -> None:

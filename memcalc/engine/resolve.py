@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from memcalc.engine.deepspeed_run import settle
 from memcalc.engine.degrees import check_degrees
 from memcalc.engine.effect import ignored_knobs, refuse
-from memcalc.engine.finetuning import assumed_of, ignored_by_training, load_quantised, refuse_finetuning, with_liger
+from memcalc.engine.finetuning import assumed_of, ignored_by_training, load_quantised, refuse_finetuning, with_liger, with_mini_batches
 from memcalc.engine.optimizers import optimizer_for
 from memcalc.engine.optimizers.check import check_optimizer, ignored_by_optimizer
 from memcalc.engine.precision import with_precision
@@ -49,7 +49,7 @@ def resolve(run: Run) -> Job:
     model = read_model(run.model)
     if not any(block.role == "embedding" for block in model.blocks):
         raise InputError(f"{model.name} reads no text, so no step of it is known; `memcalc models show {model.name}` counts its parameters", where="model")
-    settled = settle(with_precision(with_liger(run, model)), hidden_size=model.hidden_size)
+    settled = settle(with_precision(with_liger(with_mini_batches(run), model)), hidden_size=model.hidden_size)
     run, model, assumed = load_quantised(settled.run, model)
     tied, model = model.tied, remade(run, model)
     assumptions = [*settled.assumptions, *assumed, *model.presumed, *assumed_of(run, model)]
@@ -127,6 +127,10 @@ def remade(run: Run, model: ModelSpec) -> ModelSpec:
         from memcalc.models.lora import adapt
 
         model = adapt_fused(model, run.lora) if run.code == "megatron" else adapt(model, run.lora, converts=run.quantization is None)
+    if run.contrastive is not None:
+        from memcalc.models.embedder import with_pooling
+
+        model = with_pooling(model, run.contrastive.pooling)
     if run.prompt is not None:
         from memcalc.models.prompt import prompted
 

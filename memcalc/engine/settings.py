@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
 from memcalc.code.context import Settings
+from memcalc.code.contrastive import Contrastive
 from memcalc.code.keeping import keeping_of
 from memcalc.components import Attention
 from memcalc.components.mla import LatentAttention
@@ -29,10 +30,11 @@ def settings_of(job: Job) -> Settings:
     capacity, padded = run.sharding.capacity_factor, run.sharding.moe_pad_expert_input_to_capacity
     limit = None if capacity is None else experts.share(capacity)
     virtual, prefix = virtual_tokens(run)
+    contrastive = contrast_of(job)
     return Settings(
         code=run.code,
         attention=run.attention if run.code != "transformers" or run.attention in job.model.attentions else "eager",
-        batch=job.micro_batch,
+        batch=job.micro_batch if contrastive is None else contrastive.mini_batch or contrastive.texts,
         seq=virtual + job.seq_len if isinstance(mesh.cp, int) and mesh.cp == 1 else job.seq_len // mesh.cp,
         dtype=run.dtype,
         autocast=run.autocast,
@@ -49,12 +51,13 @@ def settings_of(job: Job) -> Settings:
         etp=mesh.etp,
         cp=mesh.cp,
         windows=windows_of(job.model),
-        two_sided_windows=tuple(w for w in windows_of(job.model, causal=False) if w is not None),
+        two_sided_windows=tuple(w for w in windows_of(job.model, causal=False) if w is not None or run.attention_mask),
         trainable=trainable_of(job),
         liger=run.liger,
         padded=run.attention_mask or run.packing,
         packed=run.packing,
         fp8=run.fp8 or "",
+        contrastive=contrastive,
         keeping=keeping_of(run, job.seq_len),
         virtual=virtual,
         leaf_inputs=(virtual > 0 or run.lora is not None) and run.recompute == "full",
@@ -63,6 +66,16 @@ def settings_of(job: Job) -> Settings:
         sent=experts.sent_share(limit, padded=padded),
         received=experts.received_share(job.expert_share, limit, padded=padded),
     )
+
+
+def contrast_of(job: Job) -> Contrastive | None:
+    """What a contrastive loss is over."""
+    asked = job.run.contrastive
+    if asked is None:
+        return None
+    texts = job.micro_batch * asked.texts
+    candidates = job.micro_batch * (asked.texts - 1) * (job.mesh.dp if asked.gather_across_devices else 1)
+    return Contrastive(job.micro_batch, candidates, texts, asked.mini_batch, job.model.hidden_size)
 
 
 def virtual_tokens(run: Run) -> tuple[int, int]:

@@ -6,14 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 from memcalc.code.context import TOWER
+from memcalc.code.contrastive import Contrastive
 from memcalc.engine.flow import LOSS_GRADIENT, PIXELS, STREAM, STREAM_GRADIENT, Flow
 from memcalc.engine.plan import Arrival, Part, Plan
 from memcalc.engine.strategies import Strategy
 from memcalc.engine.walk import Reason, Walk
+from memcalc.formulas.loss import cached_bytes, similarity_bytes
 from memcalc.tape.tensor import numel
 from memcalc.units import DTYPE_BYTES
 
 RECEIVED = "activations/received hidden_states"
+CACHED = "activations/embeddings and their gradients"
 
 
 def num_bytes(flow: Flow) -> Any:
@@ -38,17 +41,33 @@ def train(walk: Walk, plan: Plan, strategy: Strategy, *, accumulated: bool, asid
 
 def one(walk: Walk, plan: Plan, strategy: Strategy, *, accumulated: bool, aside: Callable[[Walk], None] | None = None) -> None:
     """A step from its first forward on, with everything resident in place."""
-    if accumulated:
-        strategy.accumulated(walk)
+    contrast = plan.settings.contrastive if plan.settings.contrastive is not None and plan.settings.contrastive.mini_batch else None
     with walk.window("forward_peak"):
+        if contrast is not None:
+            rank_texts(walk, contrast)
+        if accumulated:
+            strategy.accumulated(walk)
         forward(walk, plan, strategy)
         if aside is not None:
             aside(walk)
     walk.instant("forward_end")
     with walk.window("backward_peak"):
         backward(walk, plan, strategy)
+    if contrast is not None:
+        walk.free(CACHED, cached_bytes(contrast.texts, hidden=contrast.hidden))
     with walk.window("optimizer_step"):
         strategy.step(walk)
+
+
+def rank_texts(walk: Walk, asked: Contrastive) -> None:
+    """GradCache before its graphs: all texts are embedded without one, and the loss gives gradients of embeddings, some rows of its matrix at a time.
+
+    Source: sentence_transformers/losses/CachedMultipleNegativesRankingLoss.py, ``calculate_loss``.
+    """
+    inputs = {"texts": asked.texts, "hidden_size": asked.hidden, "mini_batch": asked.mini_batch, "candidates": asked.candidates}
+    walk.alloc(CACHED, cached_bytes(asked.texts, hidden=asked.hidden), Reason("2 * texts * hidden_size * 4", inputs, "memcalc/formulas/loss.py"))
+    rows = similarity_bytes(asked.mini_batch, asked.candidates, copies=4)
+    walk.touch("activations/similarities", rows, Reason("4 * mini_batch * candidates * 4", inputs, "memcalc/formulas/loss.py"))
 
 
 def initialize(walk: Walk, strategy: Strategy) -> None:

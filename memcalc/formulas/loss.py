@@ -27,6 +27,37 @@ def logits_bytes(sequences: Any, *, seq_len: Any, vocab: int, width: int) -> Any
     return sequences * seq_len * vocab * width
 
 
+def similarity_bytes(rows: Any, candidates: Any, *, copies: int) -> Any:
+    """Similarities of texts with candidates in fp32: of in-batch negatives, a matrix that grows with the square of the batch.
+
+    Source: sentence_transformers/losses/MultipleNegativesRankingLoss.py; scores, their log-softmax and a gradient of each are four copies.
+
+    Args:
+        rows: anchors.
+        candidates: matches and negatives.
+        copies: that are there at once.
+
+    >>> similarity_bytes(65536, 65536, copies=1) / 2**30
+    16.0
+    """
+    return copies * rows * candidates * 4
+
+
+def cached_bytes(texts: Any, *, hidden: int) -> Any:
+    """Embeddings in fp32 that wait for their gradients, and those (GradCache, Gao et al. 2021).
+
+    Source: sentence_transformers/losses/CachedMultipleNegativesRankingLoss.py, ``calculate_loss_and_cache_gradients``.
+
+    Args:
+        texts: in the batch.
+        hidden: hidden_size.
+
+    >>> cached_bytes(65536, hidden=768)
+    402653184
+    """
+    return 2 * texts * hidden * 4
+
+
 def liger_chunk(tokens: Any, *, hidden: int, vocab: int) -> Any:
     """Tokens whose logits Liger's fused linear cross-entropy makes at once: about as many bytes of logits as of hidden states.
 

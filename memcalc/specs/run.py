@@ -126,6 +126,15 @@ class LoraSpec(Spec):
     use_dora: bool = Field(False, description="train the magnitudes of the merged weights' rows, too")
 
 
+class ContrastiveSpec(Spec):
+    """Texts that are told apart in a batch (sentence-transformers' MultipleNegativesRankingLoss)."""
+
+    texts: Annotated[int, Field(ge=2, le=MAX_COUNT, strict=True)] = Field(2, description="of each example: an anchor, its match, and hard negatives")
+    mini_batch: Count | None = Field(None, description="texts that have a graph at a time (GradCache, CachedMultipleNegativesRankingLoss); by default all")
+    pooling: Literal["mean", "cls", "last"] = Field("mean", description="which hidden states make a text's vector")
+    gather_across_devices: bool = Field(False, description="candidates of all data-parallel ranks, not of one")
+
+
 class OffloadSpec(Spec):
     """What lives outside the card."""
 
@@ -207,6 +216,7 @@ class Run(Spec):
     upcast_logits: bool = Field(
         True, description="cross_entropy, chunked_output: the loss is taken of logits in fp32; false: of logits as they are, unless under autocast"
     )
+    contrastive: ContrastiveSpec | None = Field(None, description="the model embeds texts, and each example's are told from all others of the batch")
     sharding: ShardingSpec = Field(ShardingSpec.model_construct(), description="how the job is spread over cards")
     checkpoint_save: Literal["full"] | None = Field(
         None, description="show the instant of a checkpoint, too: full, one state dict of the whole model on the card"

@@ -32,7 +32,9 @@ def make_masks(ctx: Context, dtype: str, *, always: tuple[int | None, ...] = (),
             name = mask_name(window) if window in ctx.settings.windows else f"unused {mask_name(window)}"
             make_mask(ctx, name, dtype, each=ctx.settings.padded or (each and window is not None), keys=num_keys(ctx, window))
     for window in ctx.settings.two_sided_windows:
-        if ctx.reaches(window):
+        if window is None:
+            make_mask(ctx, mask_name(None, causal=False), dtype, each=True)
+        elif ctx.reaches(window):
             measure(ctx)
             make_mask(ctx, mask_name(window, causal=False), dtype)
 

@@ -28,6 +28,23 @@ def entropy_bytes(sequences: Any, *, seq_len: Any, vocab: int, width: int, copie
     return (tokens * copied + 3 * rows) * vocab * width
 
 
+def halves_bytes(sequences: Any, *, seq_len: Any, vocab: int, width: int) -> Any:
+    """The most that the mean logits of wanted and unwanted answers take: a copy of each half of the batch, and one more of the wanted one's tokens.
+
+    Source: TRL 1.10, trainer/kto_trainer.py, ``KTOTrainer._compute_loss`` (``chosen_logits``); half of a batch is taken to be wanted.
+
+    Args:
+        sequences: in the batch.
+        seq_len: tokens of each.
+        vocab: vocab_size.
+        width: bytes of a logit.
+
+    >>> halves_bytes(4, seq_len=129, vocab=5000, width=2)
+    7680000
+    """
+    return 3 * (sequences * (seq_len - 1)) // 2 * vocab * width
+
+
 def experience_bytes(sequences: Any, *, seq_len: Any, answer: Any, has_reference: bool, has_critic: bool) -> dict[str, Any]:
     """What a rollout leaves to learn from, by name: token ids and masks in 64 bits, one fp32 number a token of the answer for all else.
 

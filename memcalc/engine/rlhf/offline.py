@@ -11,11 +11,12 @@ from memcalc.engine.rlhf.tasks import TASKS
 from memcalc.engine.walk import Reason, Snapshot, Walk, Walked
 from memcalc.formulas import preference
 from memcalc.specs.job import Job
+from memcalc.tape.span import maximum
 from memcalc.units import DTYPE_BYTES
 
 WIDE = 4
 """Bytes of a logit of which log-probabilities are found by log-sum-exp."""
-MASKS = ("actor/batch/attention_mask", "actor/batch/completion_mask")
+MASKS = ("actor/batch/attention_mask", "actor/batch/completion_mask", "actor/batch/answers to other prompts, and their masks")
 SOURCE = "TRL 1.10, trainer/dpo_trainer.py, DPOTrainer._compute_loss"
 
 
@@ -42,8 +43,9 @@ def _masks(stage: Stage) -> Snapshot:
     player = stage.actor
     size = 0 if player.job.run.attention_mask else player.job.micro_batch * player.job.seq_len * 8
     answers = player.job.micro_batch * player.job.seq_len * 8 * (not TASKS[stage.cast.run.task].has_score)
+    others = 3 * player.job.micro_batch * player.job.seq_len * 8 * (stage.cast.run.task == "kto")
     stage.walk.reasons |= dict.fromkeys(MASKS, Reason("sequences * seq_len * 8", {}, "TRL 1.10, DataCollatorForPreference"))
-    return Snapshot(size + answers, dict(zip(MASKS, (size, answers), strict=True)))
+    return Snapshot(size + answers + others, dict(zip(MASKS, (size, answers, others), strict=True)))
 
 
 class _Aside:
@@ -74,9 +76,10 @@ class _Aside:
             walk.beside(named(self.judge, less(player.scores(self.objective), player.idle)))
             held = self._logits(player.job) * (not tiled)
             walk.alloc("reference/activations/lm_head/logits", held, Reason("sequences * seq_len * vocab_size * width", {}, SOURCE))
-        seen = (not tiled) * preference.entropy_bytes(
-            self.stage.actor.job.micro_batch, seq_len=self.job.seq_len, vocab=self.job.model.vocab_size, width=self._width(self.job), copied=True
-        )
+        sizes = {"seq_len": self.job.seq_len, "vocab": self.job.model.vocab_size, "width": self._width(self.job)}
+        batch = self.stage.actor.job.micro_batch
+        seen = preference.entropy_bytes(batch, **sizes, copied=True)
+        seen = (not tiled) * (maximum(seen, preference.halves_bytes(batch, **sizes)) if task == "kto" else seen)
         why = Reason("logits of all tokens but the last, and 3 * 128 rows of them", {"vocab_size": self.job.model.vocab_size}, SOURCE)
         walk.touch("activations/lm_head/entropy for the log", seen, why)
         walk.free("activations/lm_head/logits", own)

@@ -24,7 +24,7 @@ RULE = (
 def text(found: Plans, style: Style) -> str:
     """All of it."""
     if not found.fitting:
-        return "\n\n".join([head(found), nothing(found)])
+        return "\n\n".join(wrap(part, style.width) for part in (head(found), nothing(found)))
     unit = unit_for(found.room.capacity_bytes)
     rows = [[*HEAD, f"needs {unit.name}", "cost"], *(_row(one, unit, trial=i in found.trials) for i, one in enumerate(found.fitting))]
     same = [i for i in range(len(HEAD)) if HEAD[i] in ("vpp", "cp", "ep", "offload") and len({row[i] for row in rows[1:]} - {"1", ""}) == 0]

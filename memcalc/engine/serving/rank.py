@@ -13,6 +13,7 @@ from memcalc.components.moe import MoE
 from memcalc.engine.cache import LayerCache, layer_caches
 from memcalc.engine.ranks import Stage, stages_of
 from memcalc.engine.result import Term
+from memcalc.engine.serving.experts import moe_inside, spread_of
 from memcalc.formulas import serving as formulas
 from memcalc.models.stored import weight_bytes
 from memcalc.specs.job import Job
@@ -23,6 +24,8 @@ from memcalc.units import DTYPE_BYTES, ceil_div
 KV_PROJECTIONS = ("k_proj", "v_proj")
 ATTENTION = "attn"
 """Part of the names of attention's modules."""
+SHARED = "shared_"
+"""Part of the names of experts for all tokens."""
 
 
 class Rank(NamedTuple):
@@ -90,10 +93,8 @@ def adapters_bytes(job: Job, rank: Rank) -> int:
 
 def degrees_of(job: Job) -> Degrees:
     """Into how many parts weights are cut: experts inside, or whole ones spread where the engine is told so."""
-    tp, ep = job.mesh.tp, job.mesh.ep
-    if job.run.serving.enable_expert_parallel:
-        ep = job.mesh.dp * tp
-    return Degrees(column=tp, row=tp, vocab=tp, expert=ep, expert_column=max(tp // ep, 1), expert_row=max(tp // ep, 1))
+    tp, spread = job.mesh.tp, spread_of(job)
+    return Degrees(column=tp, row=tp, vocab=tp, expert=spread.whole, expert_column=spread.inside, expert_row=spread.inside)
 
 
 def attention_tp(job: Job) -> int:
@@ -102,11 +103,14 @@ def attention_tp(job: Job) -> int:
 
 
 def _for(module: str, weight: Weight, degrees: Degrees, job: Job) -> Degrees:
-    """KV heads are not cut further than each rank has one; attention is cut less where sequences are spread."""
+    """KV heads are not cut further than each rank has one; attention is cut less where sequences are spread, and so is what all tokens share."""
     if job.run.serving.enable_dp_attention and ATTENTION in module:
         degrees = degrees._replace(column=attention_tp(job), row=attention_tp(job))
     if module.endswith(KV_PROJECTIONS) and weight.cuts and 0 < job.model.num_kv_heads < attention_tp(job):
         return degrees._replace(column=job.model.num_kv_heads)
+    if SHARED in module:
+        cards = spread_of(job).shared
+        return degrees._replace(column=cards, row=cards)
     return degrees
 
 
@@ -150,8 +154,7 @@ def _inside(m: Component, job: Job, num_tokens: int) -> int:
     elif isinstance(m, MLP):
         found = 2 * ceil_div(m.up.outputs.size, tp)
     elif isinstance(m, MoE):
-        inner = ceil_div(m.experts.intermediate.size, degrees_of(job).expert_column)
-        found = formulas.experts_inside(num_tokens=num_tokens, top_k=m.gate.top_k, hidden_size=m.experts.hidden.size, intermediate_size=inner)
+        found = moe_inside(m, job, num_tokens)
     elif isinstance(m, Attention):
         found = ceil_div((2 * m.num_heads + 2 * m.num_kv_heads) * m.head_dim, tp)
     elif isinstance(m, LatentAttention):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from memcalc.engine.cache import layer_caches
 from memcalc.engine.ranks import num_layers
+from memcalc.engine.serving.experts import check_experts
 from memcalc.errors import InputError, ShardingError
 from memcalc.specs.job import Job, Mesh
 from memcalc.specs.run import Run
@@ -78,7 +79,9 @@ def resolve_server(run: Run) -> Job:
     notes: tuple[str, ...] = ()
     if most and length > most:
         notes = (f"{model.name} is made for {most:,} tokens: {run.code} takes a longer max_model_len only where it is told that it may",)
-    return Job(run, model, mesh, "ddp", 0, run.micro_batch, length, assumptions=tuple(assumptions), notes=notes, ignored=ignored)
+    job = Job(run, model, mesh, "ddp", 0, run.micro_batch, length, assumptions=tuple(assumptions), notes=notes, ignored=ignored)
+    check_experts(job)
+    return job
 
 
 def layered(run: Run) -> Mesh:

@@ -11,7 +11,7 @@ from memcalc.engine.result import Term
 from memcalc.engine.serving.budget import Budget, card_of, policy_of
 from memcalc.engine.serving.groups import grouped
 from memcalc.engine.serving.loaded import generation, loaded
-from memcalc.engine.serving.rank import Rank, adapters_bytes, forward_bytes, hidden_bytes
+from memcalc.engine.serving.rank import Rank, adapters_bytes, forward_bytes, has_experts, hidden_bytes
 from memcalc.engine.serving.refusals import share
 from memcalc.formulas import overheads
 from memcalc.formulas import serving as formulas
@@ -39,7 +39,8 @@ def budget(job: Job, rank: Rank) -> Budget:
     activations, notes = profile(job, rank, tokens=tokens, seqs=seqs)
     workspace = overheads.workspace_bytes(hopper=generation(card) != "other")
     others = (*graphs(job, rank, seqs=seqs), *held(job, rank), Term("workspaces", workspace, "cublas + cublasLt", {}, "ATen/cuda"))
-    groups = overheads.communicators({"tp": job.mesh.tp, "pp": job.mesh.pp})
+    together = job.mesh.dp if has_experts(rank) else 1
+    groups = overheads.communicators({"tp": job.mesh.tp, "pp": job.mesh.pp, "dp": together, "ep": job.mesh.tp * together if together > 1 else 1})
     shared = (
         *(Term(f"device/communicator of {name}", n, "read", {}, "aiconfigurator, nccl_mem") for name, n in groups.items()),
         Term("device/kernels", formulas.VLLM_KERNELS_BYTES, "read", {}, "vLLM's start-up logs, non_torch_memory"),

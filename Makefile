@@ -46,8 +46,9 @@ score: $(VENV)/.base  ## estimates against traced training steps, where those ar
 	status=0; for traces in traces traces_sharded; do echo "== $$traces"; \
 	$(BIN)/python $(SCORE_DIR)/tools/score.py $(SCORE_DIR)/facts/$$traces.json --memcalc $(BIN)/memcalc || status=1; done; exit $$status
 
-docs: $(VENV)/.base  ## docs/importers.md from the tables of keys
+docs: $(VENV)/.base  ## docs/importers.md from the tables of keys, the tables of incidents
 	@$(BIN)/python -m memcalc.importers.documentation > docs/importers.md
+	@$(BIN)/python -m tests.incidents
 
 accuracy: $(VENV)/.dev  ## docs/accuracy.md anew; the tests that hold estimates against traced, published and measured figures
 	@$(BIN)/python -m tests.accuracy

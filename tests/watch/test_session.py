@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from memcalc.errors import InputError, MissingExtraError
+from memcalc.watch.counters import Card
 
 CONFIG = {
     "model_type": "llama", "hidden_size": 64, "intermediate_size": 176, "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
@@ -135,6 +136,25 @@ class _Card:
 
     def reset(self) -> None:
         return None
+
+
+def test_a_card_is_asked_for_what_its_allocator_and_its_driver_say() -> None:
+    class Cuda:
+        """`torch.cuda`, as far as it is asked."""
+
+        def __getattr__(self, name: str) -> Any:
+            found = {
+                "memory_allocated": 5,
+                "max_memory_allocated": 7,
+                "max_memory_reserved": 11,
+                "memory_reserved": 9,
+                "mem_get_info": (60, 100),
+                "get_device_name": "A100",
+            }
+            return lambda device: found[name]
+
+    card = Card(Cuda(), 0)
+    assert (card.name, card.allocated(), card.peak(), card.reserved(), card.outside()) == ("A100", 5, 7, 11, 100 - 60 - 9)
 
 
 def test_without_torch_one_line_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

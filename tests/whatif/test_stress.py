@@ -136,6 +136,9 @@ def test_kept_logits_are_those_of_the_report() -> None:
     """Pythia: 103 MB of fp32 logits for each sample of 512 tokens (transformers issue 25313)."""
     run = read_run("pythia-6.9b", engine="fsdp1", dp=8, dtype="float32", autocast="bfloat16", seq_len=512, gpu="a100-80g")
     some, more = (stress(run, only=["evaluation/logits"], samples=n).incidents[0] for n in (1000, 2000))
+    (host,) = stress(run, only=["evaluation/host"], samples=15011).incidents
+    assert host.survives
+    assert host.host_bytes / 8 == pytest.approx(1.55e12, rel=0.01)
     assert more.extra_bytes - some.extra_bytes == pytest.approx(2 * 1000 * (512 * 50432 * 4 + 512 * 8), rel=0.01)
     assert some.survives is False
 

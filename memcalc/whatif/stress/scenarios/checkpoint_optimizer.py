@@ -1,4 +1,8 @@
-"""Optimizer states gathered into one file: FSDP's full optimizer state dict, DeepSpeed's elastic checkpoints."""
+"""Optimizer states of all ranks gathered to be written as one.
+
+Source: torch/distributed/checkpoint/state_dict.py, ``StateDictOptions(full_state_dict=True)``, whose ``cpu_offload`` is off unless asked for; FSDP1's own
+``FullOptimStateDictConfig`` has it on.
+"""
 
 from __future__ import annotations
 
@@ -18,4 +22,4 @@ def incidents(s: Situation) -> Iterator[Incident]:
         yield s.spared("checkpoint-optimizer", title, why)
         return
     extra = {"optimizer/states of all ranks": own * s.shares}
-    yield s.beside("checkpoint-optimizer", title, "start", extra, note="with offload_to_cpu they go to the host one by one", source="states * ranks")
+    yield s.beside("checkpoint-optimizer", title, "start", extra, note="offloaded to the CPU they go there one by one", source="states * ranks")

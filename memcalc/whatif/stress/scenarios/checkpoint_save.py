@@ -21,10 +21,12 @@ def incidents(s: Situation) -> Iterator[Incident]:
             **({"fp16": {"enabled": True}} if run.dtype == "float16" else {"bf16": {"enabled": True}}),
         }
     found = s.instead("checkpoint-save", _title(s), keys, instant="checkpoint_save")
-    width = DTYPE_BYTES[run.dtype]
     if found.survives is None and "deepspeed" in keys:
         found = s.instead("checkpoint-save", _title(s), {"checkpoint_save": "full"}, instant="checkpoint_save")
-    yield found if found.survives is None else found._replace(host_bytes=s.job.model.num_params * width, note="rank 0's copy stands on its host")
+    if found.survives is None or not s.shards_weights:
+        yield found
+        return
+    yield found._replace(host_bytes=s.job.model.num_params * DTYPE_BYTES[run.dtype], note="rank 0 writes a copy of it from its host")
 
 
 def _title(s: Situation) -> str:

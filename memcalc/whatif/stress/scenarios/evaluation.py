@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
+from memcalc.engine.evaluation import host_terms
+from memcalc.engine.resolve import resolve
+from memcalc.specs.read import read_run
 from memcalc.whatif.stress.situation import Incident, Situation
 
 GROUP = "evaluation"
@@ -16,5 +20,11 @@ def incidents(s: Situation) -> Iterator[Incident]:
     yield s.instead("evaluation/loss", "evaluation, the loss alone", {"evaluation": {}}, instant="evaluation")
     batch = max(DEFAULT_BATCH, 2 * s.job.micro_batch)
     yield s.instead("evaluation/batch", f"evaluation with batches of {batch}", {"evaluation": {"micro_batch": batch}}, instant="evaluation")
-    kept = {"evaluation": {"prediction_loss_only": False, "samples": s.samples}}
+    kept: dict[str, dict[str, Any]] = {"evaluation": {"prediction_loss_only": False, "samples": s.samples}}
     yield s.instead("evaluation/logits", f"evaluation, logits of {s.samples:,} samples kept", kept, instant="evaluation")
+    sent = {"evaluation": {**kept["evaluation"], "accumulation_steps": 1}}
+    found = s.instead("evaluation/host", "the same, sent to the host after every batch", sent, instant="evaluation")
+    if found.survives is not None:
+        each = sum(int(term.bytes) for term in host_terms(resolve(read_run(s.run, **sent))))
+        found = found._replace(host_bytes=each * min(int(s.job.mesh.world), s.job.run.hardware.gpus_per_node), note="every rank keeps the logits of all")
+    yield found

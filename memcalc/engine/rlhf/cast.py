@@ -41,6 +41,9 @@ def resolve_cast(run: Run) -> Job:
     if task.has_score:
         job = replace(job, model=with_score(job.model, where="task"))
     asked = _roles(typed, task)
+    if typed.lora is None and asked.get("critic", {}).get("shares") == "actor":
+        del asked["critic"]
+        assumptions.append("critic: a second head on the actor's trunk, of hidden_size numbers, updated with it")
     others = []
     for name, own in asked.items():
         role, notes = _role(name, own, typed, job)
@@ -161,7 +164,7 @@ def _check(name: str, own: Mapping[str, Any], run: Run) -> None:
     for key, values in accepted.items():
         if key in own and own[key] not in values:
             raise InputError(f"it is {own[key]!r}; accepted: {', '.join(map(str, values))}", where=f"roles.{name}.{key}")
-    if own.get("shares") and run.lora is None:
+    if own.get("shares") and run.lora is None and name != "critic":
         raise InputError("the actor's weights change, so none can share them; give lora", where=f"roles.{name}.shares")
 
 

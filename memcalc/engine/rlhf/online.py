@@ -157,7 +157,7 @@ class _Phases:
         stage.walk.instants["actor_update"] = max_of(*found)
 
     def _experience(self) -> dict[str, Any]:
-        names = {role.name for role in self.cast.others}
+        names = {role.name for role in self.cast.others} | {name for name, own in (self.run.roles or {}).items() if own and own.get("shares")}
         found = preference.experience_bytes(
             self.sequences, seq_len=self.job.seq_len, answer=self.answer, has_reference="reference" in names, has_critic="critic" in names
         )

@@ -15,6 +15,8 @@ from memcalc.engine.result import Estimate
 from memcalc.errors import InputError
 from memcalc.specs.read import read_run
 from memcalc.units import GiB
+from memcalc.whatif.advise import advise
+from memcalc.whatif.compare import compare
 from tests.traced import Case, load_cases
 
 CASES = [case for case in load_cases("rlhf") if case.run["task"] in ("grpo", "ppo")]
@@ -73,10 +75,58 @@ def test_adapters_on_one_frozen_base_make_actor_critic_and_reference_one_set_of_
     assert under(answer, "advantages", "critic/weights/") < 0.05 * under(answer, "advantages", "actor/weights/")
 
 
+def test_a_critic_on_the_actors_trunk_is_one_set_of_weights() -> None:
+    answer = tiny("ppo", roles={"critic": {"shares": "actor"}})
+    assert {"values", "critic_update"}.isdisjoint(phases(answer))
+    assert under(answer, "advantages", "critic/") == 0 < under(answer, "advantages", "experience/values")
+
+
+def test_packed_micro_batches_have_as_many_tokens_as_their_budget() -> None:
+    """Eight sequences of 512 tokens, or one of 4,096, take the same, but for one log-softmax or eight."""
+    packed = tiny("grpo", rl={"max_token_len": 4096, "kl": "none"}, micro_batch=8, optimizer="adamw_torch_fused")
+    apart = tiny(
+        "grpo",
+        rl={"kl": "none", "framework": "verl"},
+        micro_batch=8,
+        seq_len=512,
+        optimizer="adamw_torch_fused",
+        dtype="bfloat16",
+        rollout={"engine": "transformers"},
+        recompute="none",
+        engine="ddp",
+    )
+    assert phases(packed)["actor_update"] == pytest.approx(phases(apart)["actor_update"], rel=0.05)
+
+
+@pytest.mark.parametrize("framework", ["deepspeed-chat", "trl", "openrlhf", "verl", "nemo-rl"])
+def test_each_framework_answers_with_its_defaults(framework: str) -> None:
+    """What is left open is listed; who generates, and with which share of the card, is the framework's own."""
+    answer = estimate(read_run("tinyllama-1.1b", task="ppo" if framework != "nemo-rl" else "grpo", rl={"framework": framework}, gpus=8, gpu="h100-80g"))
+    assert any(line.startswith("what is left open is as") for line in answer.assumptions)
+    assert ("weight_sync" in phases(answer)) == (framework in ("openrlhf", "verl", "nemo-rl"))
+    assert phases(answer)["actor_update"] > 0
+
+
+def test_runs_of_one_model_and_of_several_are_compared_row_by_row() -> None:
+    found = compare({task: {"model": "tinyllama-1.1b", "task": task, "seq_len": 512} for task in ("train", "dpo", "ppo")})
+    weights = found.terms()["actor/weights/layers"]
+    assert len(set(weights)) == 1
+    assert found.terms()["critic/weights/layers"][:2] == (0, 0)
+
+
+def test_advice_puts_others_away_before_it_cuts() -> None:
+    run = read_run("llama-7b", task="dpo", seq_len=512, micro_batch=1, gpu="a100-80g", optimizer="adamw_torch_fused", recompute="full")
+    found = advise(run, limit_bytes=60 * GiB)
+    away = next(taken for taken in found.rungs if taken.rung.name == "others put away")
+    assert away.keys == {"roles": {"reference": {"idle": {"params": "cpu"}}}}
+    assert away.saves_bytes > 12 * GiB
+
+
 @pytest.mark.parametrize(
     ("keys", "phase"),
     [
         ({"recompute": "full"}, "actor_update"),
+        ({"loss": "chunked"}, "reference_log_probs"),
         ({"rollout": {"prompt_length": 256, "response_length": 128}, "seq_len": None}, "actor_update"),
         ({"roles": {"reference": {"idle": {"params": "cpu"}}}}, "actor_update"),
         ({"roles": {"actor": {"idle": {"optimizer": "cpu"}}}}, "critic_update"),

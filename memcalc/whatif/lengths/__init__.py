@@ -163,12 +163,10 @@ def _needed(job: Job, sequences: Ints, lengths: Ints) -> Ints:
     padded = round_up(lengths, unit)
     if len(lengths) <= GRID:
         return needs(job, sequences, padded)
-    at = np.unique(
-        np.concatenate([np.linspace(0, len(lengths) - 1, GRID // 2), np.searchsorted(lengths, np.linspace(1, lengths[-1], GRID // 2))]).astype(np.int64)
-    )
-    at = np.unique(np.append(at.clip(0, len(lengths) - 1), len(lengths) - 1))
-    following = at[np.searchsorted(at, np.arange(len(lengths)))]
-    return needs(job, sequences[following], padded[following])
+    last = len(lengths) - 1
+    by_place, by_length = np.linspace(0, last, GRID // 2), np.searchsorted(lengths, np.linspace(1, lengths[-1], GRID // 2))
+    at = np.unique(np.concatenate([by_place, by_length, [last]]).astype(np.int64).clip(0, last))
+    return needs(job, sequences[at], padded[at])[np.searchsorted(at, np.arange(last + 1))]
 
 
 def _safe(job: Job, room: Room, found: Distribution, made: Sampler) -> int:

@@ -82,11 +82,9 @@ def longest_of_sorted(found: Distribution, batch: int, group: int) -> NDArray[np
     group = min(group, found.num_samples)
     num_batches = max(math.ceil(group / batch), 1)
     below = np.cumsum(found.counts)
-    share = np.zeros(len(below))
-    lengths = _thinned(below / below[-1])
-    for at in lengths:
-        share[at] = _sorted_share(found, float(below[at]), batch, group, num_batches)
-    share = np.interp(np.arange(len(below)), lengths, share[lengths])
+    places = _thinned(below / below[-1])
+    shares = [_sorted_share(found, float(below[at]), batch, group, num_batches) for at in places]
+    share = np.interp(np.arange(len(below)), places, shares)
     share[-1] = 1.0
     return share
 
@@ -95,8 +93,6 @@ def _sorted_share(found: Distribution, below: float, batch: int, group: int, num
     """The mean over batches of P(at most j * batch of the group are longer)."""
     total = float(found.counts.sum())
     longer = total - below
-    if longer <= 0.5 * (total / max(found.num_samples, 1)) and found.known:
-        return 1.0
     chances = _hypergeometric(found.num_samples, round(longer), group) if found.known else _binomial(longer / total, group)
     cumulated, sum_of = 0.0, 0.0
     marks = {j * batch for j in range(num_batches)}

@@ -141,7 +141,7 @@ def _dtypes(facts: Facts) -> None:
         facts.unused.append(f"{facts.where('~mixed_precision')}: mixed precision fp8: its scales and 8-bit copies; bf16 is counted")
     engine, where = facts.get("sharding.engine"), facts.where("~mixed_precision", "~load_dtype")
     held = str(load)
-    full = not facts.get("~lora", False) and "quantization" not in facts.found
+    full = not facts.get("~lora", False) and not {"quantization", "prompt.type"} & set(facts.found)
     if engine == "deepspeed":
         held = low or held
     elif engine in ("fsdp1", "fsdp2") and low:

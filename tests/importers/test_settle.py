@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -102,3 +103,29 @@ def test_a_global_batch_is_spread_over_the_cards_that_flags_give() -> None:
     facts.rank = FLAG
     facts.put("hardware.gpus", 4, "flag")
     assert finished(facts, [(source, recognised(source))]).layer.data["grad_accum"] == 8
+
+
+def adapter(**keys: Any) -> Any:
+    """What an adapter_config.json with these keys says of a run."""
+    source = parse_source(json.dumps({"base_model_name_or_path": "meta-llama/Llama-3.1-8B", **keys}), name="adapter_config.json")
+    return finished(Facts(), [(source, recognised(source))]).layer.data
+
+
+def test_virtual_tokens_of_an_adapter() -> None:
+    """PEFT writes the width of a network even where there is none."""
+    prefix = adapter(peft_type="PREFIX_TUNING", num_virtual_tokens=30, prefix_projection=False, encoder_hidden_size=4096, token_dim=1024)
+    assert prefix["prompt"] == {"type": "prefix_tuning", "num_virtual_tokens": 30}
+    made = adapter(peft_type="P_TUNING", num_virtual_tokens=30, encoder_hidden_size=128, encoder_reparameterization_type="MLP")
+    assert made["prompt"] == {"type": "p_tuning", "num_virtual_tokens": 30, "encoder_hidden_size": 128}
+
+
+@pytest.mark.parametrize(
+    ("keys", "named"),
+    [
+        ({"peft_type": "IA3", "target_modules": ["k_proj"]}, "peft_type IA3"),
+        ({"peft_type": "P_TUNING", "encoder_reparameterization_type": "LSTM"}, "encoder_reparameterization_type LSTM"),
+    ],
+)
+def test_adapters_that_are_not_counted_are_refused_by_name(keys: dict[str, Any], named: str) -> None:
+    with pytest.raises(InputError, match=named):
+        adapter(**keys)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from memcalc.errors import InputError
 from memcalc.importers import adapters
 from memcalc.importers.facts import ADAPTER, Entry, Facts
 from memcalc.importers.format import Format
-from memcalc.importers.rules import names, switch, unless
+from memcalc.importers.rules import names, switch, unless, whole_number
+
+PROMPTS = ("prompt_tuning", "p_tuning", "prefix_tuning")
 
 
 def recognise(keys: Mapping[str, Any]) -> bool:
@@ -19,8 +22,22 @@ def recognise(keys: Mapping[str, Any]) -> bool:
 def _kind(facts: Facts, entry: Entry) -> None:
     if entry.word == "lora":
         facts.put("~lora", value=True, where=entry.where)
+    elif entry.word in PROMPTS:
+        facts.put("prompt.type", entry.word, entry.where)
     else:
-        facts.leave(entry, "only LoRA is counted")
+        raise InputError(f"peft_type {entry.value} is not known to memcalc; accepted: LORA, {', '.join(name.upper() for name in PROMPTS)}", where=entry.where)
+
+
+def _network(_facts: Facts, entry: Entry) -> None:
+    """What P-tuning makes its tokens with; an LSTM is not counted."""
+    if entry.word not in ("mlp", "none"):
+        raise InputError(f"encoder_reparameterization_type {entry.value} is not known to memcalc; accepted: MLP", where=entry.where)
+
+
+def _finish(facts: Facts) -> None:
+    """The width of a network that there is."""
+    if facts.get("~encoder_hidden_size") and (facts.get("prompt.type") == "p_tuning" or facts.get("prompt.prefix_projection", False)):
+        facts.derive("prompt.encoder_hidden_size", facts.get("~encoder_hidden_size"), facts.where("~encoder_hidden_size"))
 
 
 FORMAT = Format(
@@ -31,6 +48,10 @@ FORMAT = Format(
     recognise=recognise,
     keys={
         "peft_type": _kind,
+        "num_virtual_tokens": whole_number("prompt.num_virtual_tokens"),
+        "prefix_projection": switch("prompt.prefix_projection", off=None),
+        "encoder_hidden_size": whole_number("~encoder_hidden_size"),
+        "encoder_reparameterization_type": _network,
         "base_model_name_or_path": "model",
         **adapters.modules("r", "target_modules", "lora_dropout", "modules_to_save"),
         "use_dora": switch("lora.use_dora"),
@@ -45,7 +66,9 @@ FORMAT = Format(
     ignored=names(
         "lora_alpha task_type inference_mode revision auto_mapping fan_in_fan_out init_lora_weights use_rslora alpha_pattern megatron_* loftq_config "
         "eva_config corda_config layers_pattern lora_bias qalora* use_qalora arrow_config ensure_weight_tying peft_version runtime_config* alora* "
-        "lora_ga_config use_bdlora"
+        "lora_ga_config use_bdlora token_dim num_attention_heads num_layers num_transformer_submodules prompt_tuning_init* tokenizer_* "
+        "encoder_dropout encoder_num_layers init_weights"
     ),
+    finish=_finish,
     order=5,
 )  # fmt: skip

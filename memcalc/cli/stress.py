@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ONLY = Option(
     "only",
-    "incidents, or groups of them (data, attention, checkpoint, …); exit 1 where one does not survive",
+    "incidents by their names in the answer, or groups of them: data, attention, precision, loss, checkpoint, evaluation, logging, experts, schedule, allocator",
     metavar="NAMES",
     repeatable=True,
     group="Incidents",
@@ -41,12 +41,12 @@ LENGTHS = (
         "lengths of the data: a file (one a line, csv, jsonl, or quantiles such as p99: 4096), p50=512,p99=4096,max=8192, or a shape: "
         "lognormal:median=600,sigma=1.1,max=8192, exponential, uniform, pareto",
         metavar="FILE",
-        group="Lengths",
+        group="Data",
     ),
-    Option("lengths-column", "column of a csv or jsonl file that holds lengths, or lists of tokens", metavar="NAME", group="Lengths"),
-    Option("sampler", "which samples meet in a batch", metavar="NAME", choices=("random", "length-grouped", "token-budget"), group="Lengths", default="random"),
-    Option("token-budget", "tokens of a batch under --sampler token-budget", metavar="N", group="Lengths", default="micro_batch × seq_len"),
-    Option("epoch-samples", "samples of an epoch, where quantiles or a shape are given", metavar="N", group="Lengths", default="100000"),
+    Option("lengths-column", "column of a csv or jsonl file that holds lengths, or lists of tokens", metavar="NAME", group="Data"),
+    Option("sampler", "which samples meet in a batch", metavar="NAME", choices=("random", "length-grouped", "token-budget"), group="Data", default="random"),
+    Option("token-budget", "tokens of a batch under --sampler token-budget", metavar="N", group="Data", default="micro_batch × seq_len"),
+    Option("epoch-samples", "samples of an epoch, where quantiles or a shape are given", metavar="N", group="Data", default="100000"),
 )
 OWN = frozenset(option.name for option in LENGTHS)
 """Flags that mean here what they say above, and are no keys of the run."""

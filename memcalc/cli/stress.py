@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 ONLY = Option(
     "only",
-    "incidents by their names in the answer, or groups of them: data, attention, precision, loss, checkpoint, evaluation, logging, experts, schedule, allocator",
+    "incidents by the answer's names, or groups of them: data, attention, precision, loss, checkpoint, evaluation, logging, experts, schedule, allocator",
     metavar="NAMES",
     repeatable=True,
     group="Incidents",

@@ -63,7 +63,7 @@ def resolve_cast(run: Run) -> Job:
 def _refuse(run: Run, task: Task) -> None:
     if run.code not in ("transformers", "megatron"):
         raise InputError(f"task {run.task} is known for code transformers", where="code")
-    if run.code == "megatron" and (task.is_online or run.task not in ("dpo", "kto")):
+    if run.code == "megatron" and (task.is_online or run.task not in ("dpo", "kto", "reward")):
         raise InputError(f"task {run.task} with Megatron's modules is not known to memcalc; use code: transformers", where="code")
     if run.sharding.pp > 1:
         raise InputError(f"task {run.task} over pipeline stages is not known to memcalc; use dp or tp", where="sharding.pp")

@@ -57,6 +57,21 @@ def test_transformers_is_placed_by_its_largest_batch() -> None:
     assert by_tp[1].kv_cache_bytes == 4096 * 131_072
 
 
+def test_latents_are_held_once_where_ranks_have_sequences_of_their_own() -> None:
+    """DeepSeek-V3 on eight cards: tp 8 keeps every latent eight times; the same flags estimate to the same sequences."""
+    found = placed("deepseek-v3", gpu="h200-141g", gpus=8, max_model_len=8192)
+    assert found.fewest is not None
+    assert found.most is not None
+    by_degrees = {(one.tp, one.pp, one.dp): one for one in found.every}
+    assert (found.fewest.tp, found.fewest.dp) == (8, 1)
+    assert by_degrees[1, 1, 8].sequences > 4 * by_degrees[8, 1, 1].sequences
+    assert report.flags_of(by_degrees[4, 1, 2]) == "--tp 4 --dp 2 --enable-expert-parallel --gpus 8"
+    assert "Most sequences on all 8:" in report.conclusion(found)
+    assert "Ranks of dp share" in report.text(found, Style(100))
+    sglang = placed("deepseek-v3", code="sglang", gpu="h200-141g", gpus=8, max_model_len=8192)
+    assert {(one.tp, one.dp) for one in sglang.every if one.dp > 1} == {(8, 8), (4, 4), (2, 2)}
+
+
 def test_degrees_that_are_given_are_kept_and_reasons_are_told() -> None:
     assert {(way.tp, way.pp) for way in placed("llama-3.1-8b", tp=2, gpus=4).every} == {(2, 1), (2, 2)}
     with pytest.raises(InputError, match="does not divide"):
@@ -70,5 +85,5 @@ def test_the_words() -> None:
     none = placed("llama-3.1-405b", gpus=1)
     assert "No way suffices: No available memory" in report.conclusion(none)
     assert '"fewest": null' in report.as_json(none)
-    assert report.comma_separated(none).splitlines()[0].startswith("tp,pp,replicas,weights_bytes")
+    assert report.comma_separated(none).splitlines()[0].startswith("tp,pp,dp,replicas,weights_bytes")
     assert report.markdown(none).startswith("**llama-3.1-405b on 1 × h100-80g")

@@ -100,6 +100,7 @@ def test_405b_is_planned_as_it_was_trained_or_leaner() -> None:
     tried = [found.fitting[i].way for i in found.trials]
     assert [(way.tp, way.pp, way.cp) for way in tried] == [(8, 8, 4), (8, 8, 2), (8, 16, 4)]
     assert all((way.micro_batch, way.recompute) == (1, "none") for way in tried)
+    assert [round(way.cost, 2) for way in tried] == [1.14, 1.16, 1.17]
     degrees = {"tp": 8, "pp": 16, "vpp": 4, "cp": 1, "micro_batch": 1, "recompute": "none"}
     published = next(way for way in ways(found.model, ("megatron",)) if all(getattr(way, key) == value for key, value in degrees.items()))
     assert (published.dp, published.grad_accum, round(published.cost, 2)) == (128, 16, 1.33)

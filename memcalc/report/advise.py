@@ -22,7 +22,7 @@ def text(found: Advice, style: Style) -> str:
     unit = _unit(found)
     rows = [list(HEAD), *(_row(taken, unit) for taken in found.rungs)]
     lines = columns(rows, right=[False, False, True, True, False], width=style.width)
-    table = "\n".join([style.paint(lines[0], BOLD), *(_with_cost(line, taken, style) for line, taken in zip(lines[1:], found.rungs, strict=True))])
+    table = "\n".join([style.paint(lines[0], BOLD), *(_with_cost(line, taken, style, found) for line, taken in zip(lines[1:], found.rungs, strict=True))])
     said = style.paint(wrap(conclusion(found), style.width), GREEN if found.fits else YELLOW if found.path else RED)
     return "\n\n".join([style.paint(wrap(head(found), style.width), BOLD), *([table] if found.rungs else []), said])
 
@@ -45,7 +45,7 @@ def conclusion(found: Advice) -> str:
     if not found.path:
         return "No sequence of up to four rungs makes it fit: it takes larger or more cards, or a smaller model."
     steps = ", then ".join(f"{rung.name} ({keys_of(keys)})" for rung, keys in found.path)
-    note = " This changes what is trained; nothing else suffices." if any(rung.changes_task for rung, _ in found.path) else ""
+    note = f" This changes {_task(found)}; nothing else suffices." if any(rung.changes_task for rung, _ in found.path) else ""
     return f"Shortest sequence that fits: {steps}; it then needs {unit.full(found.path_need_bytes)}.{note} Flags: {flags_of(found)}"
 
 
@@ -118,8 +118,12 @@ def _row(taken: Taken, unit: Unit) -> list[str]:
     return [name, keys_of(taken.keys), f"{unit.number(taken.saves_bytes)}{hidden}", unit.full(taken.need_bytes), "suffices" if taken.suffices else ""]
 
 
-def _with_cost(line: str, taken: Taken, style: Style) -> str:
-    changes = "changes what is trained; " if taken.rung.changes_task else ""
+def _task(found: Advice) -> str:
+    return "what is read" if found.job.run.task == "inference" else "what is trained"
+
+
+def _with_cost(line: str, taken: Taken, style: Style, found: Advice) -> str:
+    changes = f"changes {_task(found)}; " if taken.rung.changes_task else ""
     cost = wrap(f"costs {changes}{taken.rung.cost}", style.width, indent=INDENT)
     return "\n".join(
         [

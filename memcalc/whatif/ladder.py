@@ -24,7 +24,7 @@ class Rung(NamedTuple):
         name: what is changed.
         variants: keys to change in a job, mild ones first; none where there is nothing to change.
         cost: what it costs, in words.
-        changes_task: what is trained, or on what, is no longer the same; taken only where nothing else suffices.
+        changes_task: what is trained or answered, or on what, is no longer the same; taken only where nothing else suffices.
     """
 
     name: str
@@ -34,10 +34,21 @@ class Rung(NamedTuple):
 
 
 def _batch(job: Job) -> Iterator[Keys]:
+    for batch in _parts(job) if job.run.task != "inference" else ():
+        yield {"micro_batch": batch} | ({"grad_accum": job.run.grad_accum * (job.micro_batch // batch)} if _trains(job) else {})
+
+
+def _sequences(job: Job) -> Iterator[Keys]:
+    if job.run.task == "inference":
+        yield from ({"micro_batch": batch} for batch in _parts(job))
+
+
+def _parts(job: Job) -> Iterator[int]:
+    """Of the micro-batch, by halves."""
     batch = job.micro_batch // 2
     while batch >= 1:
         if job.micro_batch % batch == 0:
-            yield {"micro_batch": batch} | ({"grad_accum": job.run.grad_accum * (job.micro_batch // batch)} if _trains(job) else {})
+            yield batch
         batch //= 2
 
 
@@ -209,6 +220,7 @@ def _trains(job: Job) -> bool:
 
 RUNGS: tuple[Rung, ...] = (
     Rung("smaller batches, accumulated", _batch, "the same gradients; smaller matrix products, which fill the card less well"),
+    Rung("fewer sequences at once", _sequences, "more steps for as many answers, which fill the card less well"),
     Rung("others put away", _put_away, "weights and states of models cross PCIe in every phase (Sheng et al. 2024, HybridFlow)"),
     Rung("server asleep", _server, "its cache is built anew for each rollout; a smaller one holds fewer answers at a time"),
     Rung("shorter answers", _answers, "longer reasoning is cut", changes_task=True),

@@ -8,6 +8,8 @@ import pytest
 
 from memcalc.engine.estimate import estimate
 from memcalc.engine.resolve import resolve
+from memcalc.report import advise as report
+from memcalc.report.style import Style
 from memcalc.specs.read import read_run
 from memcalc.whatif.advise import advise, changed, readings
 from memcalc.whatif.fit import need
@@ -60,6 +62,14 @@ def test_a_run_that_fits_is_left_as_it_is() -> None:
     assert found.fits
     assert found.path == ()
     assert found.rungs
+
+
+def test_generation_is_advised_in_its_own_words() -> None:
+    found = advise(read_run("qwen3-0.6b", task="inference", gpu="rtx4090-24g", micro_batch=32, seq_len=8192))
+    names = {taken.rung.name for taken in found.rungs}
+    assert "fewer sequences at once" in names
+    assert "smaller batches, accumulated" not in names
+    assert "changes what is read; longer documents are cut" in report.text(found, Style(100))
 
 
 def test_there_may_be_no_way() -> None:

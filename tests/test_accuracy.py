@@ -18,9 +18,9 @@ def rows() -> list[accuracy.Compared]:
 @pytest.mark.parametrize(
     ("groups", "confidence", "median", "nine"),
     [
-        ((), ("high", "medium"), 0.0155, 0.071),
-        ((), ("high",), 0.0145, 0.06),
-        (("fms_main", "fms_granite", "fms_liger"), ("high", "medium"), 0.0155, 0.038),
+        ((), ("high", "medium"), 0.009, 0.071),
+        ((), ("high",), 0.009, 0.06),
+        (("fms_main", "fms_granite", "fms_liger"), ("high", "medium"), 0.0065, 0.038),
         (("qwen3_infer", "qwen25_infer", "vllm_llmd"), ("high", "medium"), 0.0115, 0.053),
         (("mcore",), ("high", "medium"), 0.0145, 0.066),
         (("litgpt_rt", "litgpt_hub", "litgpt_quant"), ("high", "medium"), 0.0066, 0.13),
@@ -40,8 +40,8 @@ def test_device_errors_do_not_grow(rows: list[accuracy.Compared]) -> None:
     """Against nvidia-smi: rarely too much, and half of the runs within a tenth."""
     found = accuracy.device_errors(rows)
     assert len(found) > 70
-    assert accuracy.quantile(map(abs, found), 0.5) <= 0.058
-    assert accuracy.quantile(found, 0.9) <= 0.009
+    assert accuracy.quantile(map(abs, found), 0.5) <= 0.081
+    assert accuracy.quantile(found, 0.9) <= 0.003
 
 
 def test_no_verdict_is_wrong(rows: list[accuracy.Compared]) -> None:

@@ -49,6 +49,7 @@ class Settings:
         late_masks: masks are made where images join the text, not with its embeddings.
         cached: in inference, keys and values are remembered; a vision tower's are not.
         liger: norms, rotary positions and gates are Liger's kernels.
+        liger_swiglu: that for gates is among them.
         padded: the batch has a mask of its own, so that none can be left out.
         packed: the batch numbers its tokens, sample by sample, so that positions are each sequence's own; where a mask is made, samples are kept apart.
         tied: the path of the head's weight, and that of the table that it is, under which its gradient is filed; None: it is its own.
@@ -89,6 +90,7 @@ class Settings:
     tied: tuple[str, str] | None = None
     casts_weights: bool = False
     liger: bool = False
+    liger_swiglu: bool = True
     padded: bool = False
     packed: bool = False
     evaluating: bool = False

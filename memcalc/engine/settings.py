@@ -54,6 +54,7 @@ def settings_of(job: Job) -> Settings:
         two_sided_windows=tuple(w for w in windows_of(job.model, causal=False) if w is not None or run.attention_mask),
         trainable=trainable_of(job),
         liger=run.liger,
+        liger_swiglu=run.liger_swiglu,
         padded=run.attention_mask or run.packing,
         packed=run.packing,
         fp8=run.fp8 or "",

@@ -173,6 +173,7 @@ class Run(Spec):
     packing: bool = Field(False, description="a sequence holds several samples, kept apart by position_ids of the batch; flash attention needs no mask for it")
     torch_compile: bool = Field(False, description="modules are compiled: nothing else is counted, and a bound is given of what fusing them saves")
     liger: bool = Field(False, description="Liger's kernels for norms, rotary positions and gates, and its fused loss unless another is named")
+    liger_swiglu: bool = Field(True, description="liger: the kernel for gates is among them; false: norms and rotary positions alone are fused")
     micro_batch: Count = Field(1, description="sequences per GPU and forward pass")
     seq_len: Count | None = Field(None, description="tokens per sequence; by default the model's own length, at most 4096")
     expandable_segments: bool = Field(False, description="the caching allocator's segments grow in place: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")

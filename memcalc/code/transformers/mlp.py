@@ -14,7 +14,7 @@ from memcalc.tape.tensor import Axis, Tensor
 @runs(GatedMLP)
 def gated_mlp(ctx: Context, m: GatedMLP, x: Tensor) -> Tensor:
     """``down(act(gate(x)) * up(x))`` (LlamaMLP.forward); a fused projection is chunked first (Phi3MLP.forward)."""
-    if m.up is not None and ctx.settings.liger:
+    if m.up is not None and ctx.settings.liger and ctx.settings.liger_swiglu:
         return ctx.run(m.down, silu_mul(ctx.run(m.gate, x), ctx.run(m.up, x)))
     if m.up is not None:
         return ctx.run(m.down, F.mul(apply_activation(ctx.run(m.gate, x), m.activation), ctx.run(m.up, x), "gate * up"))

@@ -44,3 +44,11 @@ def test_models_that_are_not_known_with_it_are_refused() -> None:
         run(model="gpt2", seq_len=64, liger=True)
     with pytest.raises(InputError, match="liger: Liger's kernels are for training"):
         run(liger=True, task="inference")
+
+
+def test_norms_and_rotary_positions_alone() -> None:
+    """liger_kernel_config without swiglu, and what fms-acceleration fuses: gates are as they are written out."""
+    saved = [{t.path: t.bytes for t in answer.instant("forward_end").terms} for answer in (run(), run(liger=True, liger_swiglu=False), run(liger=True))]
+    gates, norms = "activations/layers/mlp/silu", "activations/layers/input_layernorm/input in fp32"
+    assert [gates in terms for terms in saved] == [True, True, False]
+    assert [norms in terms for terms in saved] == [True, False, False]

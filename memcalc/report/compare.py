@@ -123,6 +123,10 @@ def _facts(found: Comparison, unit: Unit) -> Iterator[list[str]]:
     if all(map(words.shows_card, found.estimates)):
         yield ["on the card", *_cells(Row("", (), 0, tuple(estimate.most_loaded.device_bytes for estimate in found.estimates)), unit)]
     yield ["peak in", *_spread([words.instant(estimate.peak.name) for estimate in found.estimates])]
+    pools = [estimate.serving for estimate in found.estimates]
+    if any(pools):
+        yield ["sequences", *_spread([f"{pool.max_concurrency:,.2f}" if pool else "" for pool in pools])]
+        yield ["longest", *_spread([f"{pool.largest_model_len:,}" if pool else "" for pool in pools])]
     if any(len(estimate.ranks) > 1 for estimate in found.estimates):
         yield ["of rank", *_spread([words.rank_name(estimate.most_loaded) for estimate in found.estimates])]
     if any(estimate.verdict for estimate in found.estimates):

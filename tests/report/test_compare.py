@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from memcalc.engine.result import Serving
 from memcalc.report.compare import as_json, comma_separated, markdown, sentence, text
 from memcalc.report.style import Style
 from memcalc.whatif.compare import Comparison, compared
@@ -32,6 +33,14 @@ def test_the_sentence_says_what_moved_and_why() -> None:
 def test_equal_runs_are_said_to_be_equal() -> None:
     same = compared({"a": estimate(), "b": estimate()})
     assert sentence(same, 1) == "b allocates as much as a, with nothing changed that bears on it."
+
+
+def test_servers_are_compared_by_what_their_pools_hold() -> None:
+    pools = [Serving("vllm", "bfloat16", 72, 50, 2, 25, 16, 8192, 16_384, many, 131_072) for many in (52.9, 50.7)]
+    found = compared({name: replace(estimate(), serving=pool) for name, pool in zip("ab", pools, strict=True)})
+    lines = [line.split() for line in text(found, Style(100)).splitlines()]
+    assert ["sequences", "52.90", "50.70"] in lines
+    assert ["longest", "131,072", "131,072"] in lines
 
 
 def test_every_form() -> None:

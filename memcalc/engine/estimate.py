@@ -16,7 +16,6 @@ from memcalc.engine.strategies import strategy_for
 from memcalc.engine.verdict import device_terms, reservation, verdict_for
 from memcalc.engine.walk import Walk, Walked
 from memcalc.errors import InputError
-from memcalc.specs.gpus import find_gpu
 from memcalc.specs.job import Job
 from memcalc.specs.run import Run
 from memcalc.tape.tensor import Record
@@ -208,9 +207,11 @@ def _evaluation_on_host(job: Job) -> tuple[Term, ...]:
 
 def reserve(job: Job, walked: Walked, allocated_bytes: int) -> Reservation:
     """What the caching allocator adds; other models that are there take their part of the card."""
-    others, gpu = walked.others_bytes, job.run.hardware.gpu
-    capacity_bytes = None if gpu is None or not others else find_gpu(gpu).capacity_bytes - others
-    return reservation(job, walked, allocated_bytes - others, capacity_bytes=capacity_bytes)
+    if job.cast is not None:
+        from memcalc.engine.rlhf.reserved import reserve as beside_others
+
+        return beside_others(job, walked, allocated_bytes)
+    return reservation(job, walked, allocated_bytes)
 
 
 def saving(job: Job, plan: Plan, *, detailed: bool) -> Walk:

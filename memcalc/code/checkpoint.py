@@ -11,13 +11,14 @@ from memcalc.tape.tensor import Tensor
 Function = Callable[..., "Tensor | tuple[Tensor, ...]"]
 
 
-def checkpoint(ctx: Context, function: Function, *inputs: Tensor) -> Tensor:
+def checkpoint(ctx: Context, function: Function, *inputs: Tensor, first: Callable[[Tensor], Tensor] | None = None) -> Tensor:
     """The one output, which stays.
 
     Args:
         ctx: of the run.
         function: what runs twice.
         inputs: kept for the second time.
+        first: what its last operators make of the gradient before one of them asks for what was saved, which makes it run again.
     """
     tape = ctx.tape
     if not tape.grad_enabled:
@@ -28,11 +29,12 @@ def checkpoint(ctx: Context, function: Function, *inputs: Tensor) -> Tensor:
 
     def backward(wants: tuple[bool, ...], g: Tensor, *saved: Tensor) -> tuple[Tensor | None, ...]:
         since = len(tape.nodes)
+        early = None if first is None else first(g)
         again = leaves(saved, wants)
         with ctx.at(place), tape.enable_grad():
             made = _one(function(*again))
         edge: Edge = (made.node, made.index) if made.node is not None else None
-        del made
+        del made, early
         with ctx.at(place):
             tape.backward(edge, [g], since=since)
         return gradients(again)

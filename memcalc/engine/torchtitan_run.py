@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
+from typing import TypeVar
 
 from memcalc.components import Attention
+from memcalc.components.grouped import GroupedExperts
+from memcalc.components.mla import LatentAttention
+from memcalc.components.moe import Experts, MoE, Router
 from memcalc.engine.settings import components
 from memcalc.errors import InputError, ShardingError
 from memcalc.specs.job import Mesh
-from memcalc.specs.model import ModelSpec
+from memcalc.specs.model import Block, Component, ModelSpec
 from memcalc.specs.run import Run
 
-MODELS = ("llama", "qwen3")
+C = TypeVar("C", bound=Component)
+
+MODELS = ("llama", "qwen3", "qwen3_moe", "deepseek_v2", "deepseek_v3")
 """Families whose modules of torchtitan 0.2.2 are transcribed."""
 ENGINES = ("fsdp2", "ddp")
 """``fully_shard``, or ``replicate`` where nothing is sharded."""
@@ -28,6 +34,9 @@ def refuse_torchtitan(run: Run, model: ModelSpec, mesh: Mesh, *, engine: str) ->
         raise InputError(f"of torchtitan's models {', '.join(MODELS)} are known, not {model.model_type}; use code: transformers", where="code")
     if engine not in ENGINES:
         raise InputError(f"torchtitan shards with fully_shard; use engine {' or '.join(ENGINES)}, not {engine}", where="sharding.engine")
+    sparse = any(isinstance(m, (MoE, LatentAttention)) for block in model.blocks for m in components(block.module))
+    if sparse and mesh.tp > 1:
+        raise InputError("tensor parallelism of torchtitan's experts and latent attention is not transcribed; tp can be 1", where="sharding.tp")
     if run.task != "train":
         raise InputError("torchtitan trains; for inference use code: transformers or a server's", where="code")
     if engine == "ddp" and run.autocast is not None:
@@ -54,6 +63,27 @@ def as_torchtitan(run: Run, model: ModelSpec, *, seq_len: int) -> tuple[Run, Mod
     """
     if "fsdp_wrap_ends" not in run.sharding.model_fields_set:
         run = run.model_copy(update={"sharding": run.sharding.model_copy(update={"fsdp_wrap_ends": True})})
-    found = next((m for block in model.blocks for m in components(block.module) if isinstance(m, Attention)), None)
-    angles = 0 if found is None else 4 * found.head_dim * (1 if found.q_norm is None else 2)
-    return run, replace(model, buffer_bytes=angles * seq_len)
+    blocks = tuple(replace(block, module=as_grouped(block.module)) for block in model.blocks)
+    return run, replace(model, blocks=blocks, buffer_bytes=buffer_bytes(blocks, seq_len=seq_len))
+
+
+def buffer_bytes(blocks: tuple[Block, ...], *, seq_len: int) -> int:
+    """Angles of all positions, once; and of each layer with experts, a correction and a count for each expert in fp32 (MoE.__init__)."""
+    angles = counts = 0
+    for block in blocks:
+        for m in components(block.module):
+            if isinstance(m, LatentAttention):
+                angles = 4 * m.rope_dim
+            elif isinstance(m, Attention):
+                angles = 4 * m.head_dim * (1 if m.q_norm is None else 2)
+            elif isinstance(m, Experts):
+                counts += block.repeat * 8 * int(m.count.size)
+    return angles * seq_len + counts
+
+
+def as_grouped(module: C) -> C:
+    """A component with experts whose weights are stacked apart, and routers in the model's dtype."""
+    if isinstance(module, Experts):
+        return GroupedExperts(module.count, module.hidden, module.intermediate, module.activation)  # type: ignore[return-value]
+    changed = {f.name: as_grouped(value) for f in fields(module) if isinstance(value := getattr(module, f.name), Component)}
+    return replace(module, **changed, **({"dtype": None} if isinstance(module, Router) else {}))

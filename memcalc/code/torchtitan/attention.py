@@ -41,6 +41,15 @@ def turn_complex(ctx: Context, query: Tensor, key: Tensor) -> tuple[Tensor, Tens
     return turned[0], turned[1]
 
 
+def turned(ctx: Context, x: Tensor, name: str) -> Tensor:
+    """One alone, by the same angles (apply_rotary_emb of DeepSeek-V3)."""
+    half, parts = Axis("head_dim/2", x.shape[-1].size // 2), Axis("real and imaginary", 2)
+    angles = Tensor(ctx.tape, (ctx.seq, half, parts), "float32", None)
+    wide = F.cast(x, "float32", f"{name} in fp32")
+    product = times(wide, angles)
+    return F.cast(product, x.dtype, f"{name} after rotary")
+
+
 def turn_halves(ctx: Context, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
     """``x * cos + rotate_half(x) * sin`` in the dtype of x, with angles of a buffer, cast to it here or before (apply_rotary_emb of Qwen3)."""
     dim = query.shape[-1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from memcalc.code.context import Context, runs
 from memcalc.code.torchtitan.selection import checkpointed
 from memcalc.components import Attention, DecoderLayer
+from memcalc.components.moe import MoE
 from memcalc.specs.model import Axis
 from memcalc.tape.tensor import Tensor
 
@@ -13,7 +14,7 @@ from memcalc.tape.tensor import Tensor
 def transformer_block(ctx: Context, m: DecoderLayer, x: Tensor) -> Tensor:
     """x (batch, seq / tp, hidden) → the same (TransformerBlock.forward)."""
     if ctx.settings.options != "none" and ctx.settings.records:
-        return checkpointed(ctx, lambda x: block(ctx, m, x), x, cast_angles(ctx, m))
+        return checkpointed(ctx, lambda x: block(ctx, m, x), x, cast_angles(ctx, m), widens=isinstance(m.mlp, MoE))
     return block(ctx, m, x)
 
 

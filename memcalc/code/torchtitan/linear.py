@@ -18,10 +18,10 @@ def linear(ctx: Context, m: Linear, x: Tensor) -> Tensor:
     return scatter(ctx, y, "summed output") if m.split == "row" else y
 
 
-def product(ctx: Context, x: Tensor, params: list[Tensor], out: Axis, name: str) -> Tensor:
-    """``F.linear``. Saves x and the weight."""
+def product(ctx: Context, x: Tensor, params: list[Tensor], out: Axis, name: str, *, again: bool = False) -> Tensor:
+    """``F.linear``. Saves x and the weight. Of a router's, selective checkpoints keep nothing (``per_op_sac_force_recompute_mm_shapes_by_fqns``)."""
     tape, shape, dtype = ctx.tape, x.shape, x.dtype
-    y = output(ctx, (*shape[:-1], out), dtype, name, is_product=True)
+    y = tape.new((*shape[:-1], out), dtype, name) if again else output(ctx, (*shape[:-1], out), dtype, name, is_product=True)
     kinds = [(p.shape, p.dtype) for p in params]
 
     def backward(wants: tuple[bool, ...], g: Tensor, *saved: Tensor) -> tuple[Tensor | None, ...]:

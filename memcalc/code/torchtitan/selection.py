@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from memcalc.code.checkpoint import checkpoint
 from memcalc.code.context import Context
+from memcalc.tape.functional.pointwise import like
 from memcalc.tape.tensor import Shape, Tensor
 
 
@@ -62,8 +63,8 @@ def output(ctx: Context, shape: Shape, dtype: str, name: str, *, is_product: boo
     return made() if is_product and chosen.num_products % 2 == 0 else chosen.outputs(lambda: (made(),), 1)[0]
 
 
-def checkpointed(ctx: Context, layer: Callable[[Tensor], Tensor], x: Tensor, beside: tuple[Tensor, ...]) -> Tensor:
-    """A layer under a checkpoint, which keeps its inputs."""
+def checkpointed(ctx: Context, layer: Callable[[Tensor], Tensor], x: Tensor, beside: tuple[Tensor, ...], *, widens: bool) -> Tensor:
+    """A layer under a checkpoint, which keeps its inputs; one that ends in a cast casts its gradient before it runs again."""
     chosen = Selection(selects=ctx.settings.options == "selective")
 
     def run(x: Tensor, *beside: Tensor) -> Tensor:
@@ -74,4 +75,4 @@ def checkpointed(ctx: Context, layer: Callable[[Tensor], Tensor], x: Tensor, bes
         finally:
             ctx.selection, chosen.beside = None, ()
 
-    return checkpoint(ctx, run, x, *beside)
+    return checkpoint(ctx, run, x, *beside, first=(lambda g: like(g, "gradient of answers in fp32", "float32")) if widens else None)

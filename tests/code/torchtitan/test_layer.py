@@ -77,3 +77,25 @@ def test_under_tensor_parallelism_norms_are_cut_along_the_sequence() -> None:
     assert cut["self_attn/gathered input"] == whole["input_layernorm/output"]
     assert "input_layernorm/output" not in cut
     assert cut["mlp/gate * up"] * 4 == whole["mlp/gate * up"]
+
+
+def test_rows_of_experts_are_padded_whatever_the_routing() -> None:
+    """Qwen3 30B: eight experts of 128 for each of 4096 tokens, and room for eight rows more of each expert (_permute)."""
+    run = {"code": "torchtitan", "dp": 8, "dtype": "float32", "autocast": "bfloat16", "seq_len": 4096}
+    terms = estimate(read_run("qwen3-30b-a3b", **run)).instant("forward_end").terms
+    found = {t.path.removeprefix("activations/layers/mlp/"): t.bytes // 48 for t in terms}
+    rows, hidden, intermediate = 4096 * 8, 2048, 768
+    assert found["experts/padded rows by expert"] == 2 * (rows + 128 * 8) * hidden
+    assert found["experts/w1 of rows"] == found["experts/silu * w3"] == 2 * (rows + 128 * 8) * intermediate
+    assert found["answers in fp32"] == 4 * rows * hidden
+
+
+def test_experts_spread_over_ranks_take_rows_from_all_and_hold_fewer_weights() -> None:
+    run = {"code": "torchtitan", "gpus": 16, "dtype": "float32", "autocast": "bfloat16", "seq_len": 4096}
+    alone, spread = (estimate(read_run("qwen3-30b-a3b", **run, **keys)) for keys in ({}, {"ep": 8}))
+    name = "activations/layers/mlp/experts/padded rows by expert"
+    padded = [next(t.bytes for t in e.instant("forward_end").terms if t.path == name) // 48 for e in (alone, spread)]
+    assert padded == [2 * (4096 * 8 + experts * 8) * 2048 for experts in (128, 16)]
+    assert {t.path: t.bytes for t in spread.instant("start").terms}["weights/layers"] == pytest.approx(
+        {t.path: t.bytes for t in alone.instant("start").terms}["weights/layers"], rel=1e-3
+    )

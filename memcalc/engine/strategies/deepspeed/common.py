@@ -12,6 +12,7 @@ from memcalc.engine.plan import Part, Plan, Shard
 from memcalc.engine.result import Term
 from memcalc.engine.strategies._marked import Marked
 from memcalc.engine.strategies.base import optimizer_states, optimizer_temporaries, paged_states, whole_model
+from memcalc.engine.strategies.registration import parts_of, registered
 from memcalc.engine.walk import Reason, Walk
 from memcalc.formulas import zero
 from memcalc.specs.deepspeed import DeepSpeed
@@ -86,14 +87,15 @@ class Rank(Marked):
         self.master_width = DTYPE_BYTES[self.config.master_dtype]
         self.gradient_width = DTYPE_BYTES[self.config.gradient_dtype]
         self.reduce_width = DTYPE_BYTES[self.config.reduce_dtype]
-        self.members: list[Member] = list(members(plan.parts))
-        self._first = first_members(plan.parts)
+        parts = parts_of(plan.parts, job.model.model_type)
+        self.members: list[Member] = list(members(parts, job.model.model_type))
+        self._first = first_members(parts)
         self.num_trainable: Any = sum(m.numel for m in self.members)
 
     def member(self, part: Part, i: int, shard: Shard) -> Member:
         """A trainable parameter of the i-th repetition of a block."""
         base, index = self._first[id(part)]
-        trainable = [s for s in registered(part) if s.wants_gradient]
+        trainable = [s for s in registered(part, model_type=self.job.model.model_type) if s.wants_gradient]
         position = next(n for n, s in enumerate(trainable) if s is shard)
         found = self.members[base + i * index + position]
         assert found.shard is shard
@@ -158,18 +160,13 @@ def flatten_weights(walk: Walk, rank: Rank) -> None:
                 walk.free(f"weights/{part.block.path}", shard.num_params * part.block.repeat * shard.width)
 
 
-def registered(part: Part, shards: Sequence[Shard] | None = None) -> list[Shard]:
-    """Parameters of a block, or these, in the order in which its modules register them: a layer's own norms after the mixer and the network."""
-    return sorted(part.shards if shards is None else shards, key=lambda s: s.path.count("/") < 3)
-
-
-def members(parts: Sequence[Part]) -> Iterator[Member]:
+def members(parts: Sequence[Part], model_type: str) -> Iterator[Member]:
     """Every trainable parameter in the order of the model, end to end."""
     offset: Any = 0
     index = 0
     for part in parts:
         for _ in range(part.block.repeat):
-            for shard in registered(part):
+            for shard in registered(part, model_type=model_type):
                 if shard.wants_gradient:
                     yield Member(shard, index, offset)
                     index, offset = index + 1, offset + shard.num_params

@@ -8,10 +8,11 @@ from typing import Any
 
 from memcalc.code.context import Settings
 from memcalc.engine.plan import Part, Plan
-from memcalc.engine.strategies.deepspeed.common import Rank, registered
+from memcalc.engine.strategies.deepspeed.common import Rank
 from memcalc.engine.strategies.deepspeed.coordinator import Coordinator, Limits, Param
 from memcalc.engine.strategies.deepspeed.modules import NAMELESS, Call, Moment, leaves_of, parameters_of, timeline, views
 from memcalc.engine.strategies.deepspeed.packed import scale_bytes, with_packed
+from memcalc.engine.strategies.registration import parts_of, registered
 from memcalc.engine.walk import Reason, Walk
 from memcalc.formulas import zero
 from memcalc.specs.job import Job
@@ -73,13 +74,13 @@ class Gathering(Rank):
 
     # ------------------------------------------------------------------ who uses what
     def _make_params(self) -> None:
-        kept = 0
-        for part in self.plan.parts:
+        kept, model_type = 0, self.job.model.model_type
+        for part in parts_of(self.plan.parts, model_type):
             stored = self.stored[id(part)]
             owners = parameters_of(stored, self.lines[id(part)])
             for i in range(part.block.repeat):
                 made: dict[str, Param] = {}
-                for shard in registered(part, stored):
+                for shard in registered(part, stored, model_type=model_type):
                     small = shard.num_params <= self.zero.param_persistence_threshold and kept + shard.num_params <= self.zero.model_persistence_threshold
                     kept += shard.num_params if small else 0
                     made[shard.path] = Param(len(self.params), shard.num_params, trainable=shard.wants_gradient, persists=small, width=shard.width)

@@ -9,7 +9,7 @@ from memcalc.engine import step
 from memcalc.engine.plan import Plan, make_plan
 from memcalc.engine.ranks import blocks_of, expert_kinds
 from memcalc.engine.resolve import SERVERS, resolve
-from memcalc.engine.result import Estimate, Instant, ModelFacts, RankEstimate, Reservation, Term
+from memcalc.engine.result import Estimate, Instant, ModelFacts, RankEstimate, Reservation, Term, Verdict
 from memcalc.engine.sanity import sanity_of
 from memcalc.engine.settings import num_trainable, settings_of
 from memcalc.engine.strategies import strategy_for
@@ -46,7 +46,7 @@ def estimate_job(job: Job) -> Estimate:
         model=facts,
         asked=asked(job),
         ranks=tuple(ranks),
-        verdict=verdict_for(job, ranks[0] if is_alone(ranks) or job.run.hardware.gpu is None else max(ranks, key=lambda r: r.device_bytes)),
+        verdict=verdict_of(job, ranks[0] if is_alone(ranks) or job.run.hardware.gpu is None else max(ranks, key=lambda r: r.device_bytes)),
         sanity=sanity_of(job) if job.cast is None else (),
         assumptions=job.assumptions,
         notes=(
@@ -60,6 +60,16 @@ def estimate_job(job: Job) -> Estimate:
         ignored=job.ignored,
         host_bytes=host_bytes(job, ranks),
     )
+
+
+def verdict_of(job: Job, rank: RankEstimate) -> Verdict | None:
+    """Whether the most loaded rank fits its card, and a server that shares it would start."""
+    found = verdict_for(job, rank)
+    if found is None or job.cast is None or job.cast.server is None:
+        return found
+    from memcalc.engine.rlhf.server import refusal_of
+
+    return replace(found, refusal=refusal_of(job))
 
 
 def accumulation_notes(job: Job, rank: RankEstimate) -> tuple[str, ...]:

@@ -87,6 +87,14 @@ class Server:
         self.on_host = self.weights.total if sleep_level == 1 else 0
 
 
+def refusal_of(job: Job) -> str:
+    """Why the server that shares the card would not start; empty where it would, or stands elsewhere."""
+    cast = job.cast
+    if cast is None or cast.server is None or cast.run.rollout.cards != "same":
+        return ""
+    return Server(cast.server, sleep_level=0).refusal
+
+
 def _stays(path: str, level: int) -> bool:
     """Asleep it holds its CUDA graphs in any case (vllm/device_allocator/cumem.py: weights and cache are what is tagged)."""
     kept = path.startswith((f"{NAME}/weights/", f"{NAME}/kv_cache/")) and level > 0

@@ -240,3 +240,12 @@ def test_dpo_of_half_a_billion_parameters_fails_on_80_gb_at_the_defaults() -> No
     assert small.verdict is not None
     assert small.verdict.fits
     assert small.most_loaded.device_bytes < 12 * GiB
+
+
+def test_a_server_that_would_not_start_is_a_refusal() -> None:
+    answer = estimate(
+        read_run("llama-7b", task="grpo", seq_len=1024, gpu="a100-80g", engine="fsdp2", gpus=8, rollout_engine="vllm", rollout_gpu_memory_utilization=0.1)
+    )
+    assert answer.verdict is not None
+    assert not answer.verdict.fits
+    assert answer.verdict.refusal

@@ -80,7 +80,7 @@ class _Phases:
             gathered = stage3 and (asked.engine == "deepspeed" or self.habits.gathers)
             at_once = asked.micro_batch or self.sequences
             found = stage.actor.generates(sequences=at_once, prompt=self.cast.prompt_length, answer=self.answer, gathered=gathered)
-            stage.phase("rollout", {ACTOR: found}, self.experience, self._scores_kept())
+            stage.phase("rollout", {ACTOR: found}, self.experience, self._scores_kept("experience/logits of the rollout, token by token"), self._scores_kept())
 
     def scores(self) -> None:
         """Passes without a graph: log-probabilities of actor and reference, values, rewards; then advantages, for which no model is needed."""
@@ -170,12 +170,11 @@ class _Phases:
         self.stage.walk.reasons |= {path: Reason("sequences * tokens * width", inputs, "memcalc/formulas/preference.py") for path in kept}
         return Snapshot(sum(kept.values()), kept)
 
-    def _scores_kept(self) -> Snapshot:
-        """The logits of all answers, which some trainers keep from generation on, stacked beside the pieces (transformers' ``output_scores``)."""
+    def _scores_kept(self, path: str = "experience/logits of the rollout") -> Snapshot:
+        """The logits of all answers, which some trainers keep from generation on, where they are stacked (transformers' ``output_scores``)."""
         if not self.habits.keeps_scores:
             return NOTHING
         n = self.sequences * self.answer * self.job.model.vocab_size * 4
-        path = "experience/logits of the rollout"
         self.stage.walk.reasons[path] = Reason("sequences * answer * vocab_size * 4", {}, "TRL 1.10, models/utils.py, batch_generation")
         return Snapshot(n, {path: n})
 

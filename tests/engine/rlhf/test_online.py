@@ -219,6 +219,11 @@ class TestDeepSpeedChat:
         gathered = under(answer, "rollout", "actor/weights/gathered for generation/")
         assert gathered == pytest.approx(23.94 * GiB, rel=0.01)
 
+    def test_optimizers_on_the_host_are_counted_there(self) -> None:
+        """Two models of 6.7 billion parameters: masters, moments and gradients, 12 to 20 bytes each."""
+        answer = estimate(read_run("llama-7b", **{**self.KEYS, "zero": 3, "offload_optimizer": "cpu", "gpu": "a100-80g"}))
+        assert 12 * 2 * 6.7e9 < answer.host_bytes < 24 * 2 * 6.7e9
+
     def test_with_zero_2_the_reference_is_whole_beside_the_actor(self) -> None:
         """Llama-2-7B on 8 × A100-40GB, reference said to be offloaded: at stage 2 it is not."""
         roles = {"reference": {"sharding": {"zero": 0}}, "critic": {"model": "opt-350m"}, "reward": {"model": "opt-350m"}}

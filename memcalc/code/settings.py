@@ -31,6 +31,7 @@ class Settings:
         evaluating: to a loss, and no backward follows: nothing is recorded, and there is no dropout.
         loss: cross_entropy, chunked, chunked_output, fused_linear, cut_cross_entropy or in_place.
         upcast_logits: the loss is taken of logits in fp32.
+        logits_to_keep: of how many tokens at the end of each sequence there are logits; 0: of all; None: of all in training, of the last in inference.
         holds_logits: the caller of the model holds its logits until backward is over.
         degrees: into how many parts each kind of cut divides a weight.
         tp: tensor-parallel degree (int or array), with `sp` for sequence parallelism beside it.
@@ -68,6 +69,7 @@ class Settings:
     training: bool = True
     loss: str = "cross_entropy"
     upcast_logits: bool = True
+    logits_to_keep: int | None = None
     holds_logits: bool = False
     degrees: Degrees = Degrees()
     tp: Any = 1

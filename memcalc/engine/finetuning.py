@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memcalc.components import Head
 from memcalc.errors import InputError
 from memcalc.specs.run import Run
 
@@ -22,6 +23,12 @@ OF_BASES = {
     "bnb_keeps_inputs": "what bitsandbytes keeps of a quantised base's inputs",
 }
 """Keys that mean something beside quantization only."""
+
+OF_ONE_LOSS = ("prompt", "contrastive", "evaluation", "logits_to_keep")
+"""Keys of training on labels alone, which no preference task and no server reads."""
+
+OF_TRAINED_MODULES = (*OF_ONE_LOSS, "packing", "fp8")
+"""Keys that say how modules are run in training, which no server reads."""
 
 OF_TRAINING = (
     *("loss", "optimizer", "optimizer_foreach", "momentum", "optimizer_rank", "optim_target_modules", "grad_accum", "trainable_layers", "checkpoint_save"),
@@ -118,12 +125,27 @@ def refuse_finetuning(run: Run, model: ModelSpec, *, engine: str, zero: int) -> 
         _refuse_packing(run, model)
     _refuse_fp8(run)
     _refuse_contrastive(run)
+    _refuse_kept_logits(run, model)
     if run.quantization is not None and run.lora is not None and run.lora.target_parameters:
         raise InputError("packed experts have no parameters to wrap; target_modules are what is adapted there", where="lora.target_parameters")
     if run.quantization is not None and engine == "deepspeed" and zero == 3 and not run.quantization.startswith(("nf4", "fp4")):
         raise InputError(f"what stage 3 makes of weights in {run.quantization} is not known; use nf4, or zero 2", where="quantization")
     if run.loss != "cross_entropy" and run.task == "train":
         _refuse_loss(run, model, engine=engine, zero=zero)
+
+
+def refuse_elsewhere(run: Run, *, serves: bool) -> None:
+    """Say no to what belongs to training on labels, where the task has several models, or a server runs one.
+
+    Raises:
+        InputError: such a key is given.
+    """
+    if run.task in ("train", "inference") and not serves:
+        return
+    given = [key for key in (OF_TRAINED_MODULES if serves else OF_ONE_LOSS) if getattr(run, key) not in (None, False)]
+    if given:
+        who = f"code {run.code} serves, and has no such knob" if serves else f"not known for task {run.task}"
+        raise InputError(f"{who}; it belongs to task train", where=given[0])
 
 
 def _refuse_training(run: Run, engine: str) -> None:
@@ -178,6 +200,18 @@ def _refuse_contrastive(run: Run) -> None:
         raise InputError("embedders are known for training with transformers' modules, with tp, pp and cp 1", where="contrastive")
     if run.loss != "cross_entropy" or run.evaluation is not None or run.prompt is not None or run.packing or run.images:
         raise InputError("an embedder has no logits: leave loss, evaluation, prompt, packing and images out", where="contrastive")
+
+
+def _refuse_kept_logits(run: Run, model: ModelSpec) -> None:
+    """Logits of some tokens where the model has no such argument, or where labels of all tokens are given beside it."""
+    if run.logits_to_keep is None:
+        return
+    if run.code != "transformers" or run.task not in ("train", "inference") or run.sharding.cp > 1 or run.contrastive is not None:
+        raise InputError("this is an argument of transformers' modules, known for tasks train and inference without cp", where="logits_to_keep")
+    if run.loss != "cross_entropy" or run.evaluation is not None or run.prompt is not None:
+        raise InputError("labels of all tokens come with another loss, evaluation or prompt: leave them out", where="logits_to_keep")
+    if not all(type(block.module) is Head for block in model.blocks if block.role == "head"):
+        raise InputError(f"transformers' {model.model_type} has no such argument, or memcalc does not know it", where="logits_to_keep")
 
 
 def _refuse_packing(run: Run, model: ModelSpec) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from memcalc.engine.deepspeed_run import settle
 from memcalc.engine.degrees import check_degrees
 from memcalc.engine.effect import ignored_knobs, refuse
-from memcalc.engine.finetuning import assumed_of, ignored_by_training, load_quantised, refuse_finetuning, with_liger, with_mini_batches
+from memcalc.engine.finetuning import assumed_of, ignored_by_training, load_quantised, refuse_elsewhere, refuse_finetuning, with_liger, with_mini_batches
 from memcalc.engine.optimizers import optimizer_for
 from memcalc.engine.optimizers.check import check_optimizer, ignored_by_optimizer
 from memcalc.engine.precision import with_precision
@@ -33,6 +33,7 @@ def resolve(run: Run) -> Job:
         InputError: names that are not known, degrees that do not go together, sizes that the model cannot have.
     """
     run = _of_file(run)
+    refuse_elsewhere(run, serves=run.code in SERVERS)
     if run.code in SERVERS:
         from memcalc.engine.serving.resolve import resolve_server
 

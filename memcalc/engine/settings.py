@@ -44,6 +44,7 @@ def settings_of(job: Job) -> Settings:
         loss=run.loss,
         holds_logits=run.holds_logits,
         upcast_logits=run.upcast_logits or run.autocast is not None,
+        logits_to_keep=run.logits_to_keep,
         degrees=degrees_of(job),
         tp=mesh.tp,
         sp=mesh.sp,

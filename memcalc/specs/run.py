@@ -217,6 +217,9 @@ class Run(Spec):
     upcast_logits: bool = Field(
         True, description="cross_entropy, chunked_output: the loss is taken of logits in fp32; false: of logits as they are, unless under autocast"
     )
+    logits_to_keep: Annotated[int, Field(ge=0)] | None = Field(
+        None, description="logits of the last so many tokens of each sequence, with labels to match; 0: of all; by default all in training, one in inference"
+    )
     contrastive: ContrastiveSpec | None = Field(None, description="the model embeds texts, and each example's are told from all others of the batch")
     sharding: ShardingSpec = Field(ShardingSpec.model_construct(), description="how the job is spread over cards")
     checkpoint_save: Literal["full"] | None = Field(

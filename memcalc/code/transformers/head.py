@@ -8,12 +8,13 @@ from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
 from memcalc.tape.functional.activations import apply_activation
 from memcalc.tape.functional.collective import all_gather_last
+from memcalc.tape.span import minimum
 from memcalc.tape.tensor import Tensor
 
 
 @runs(Head)
 def head(ctx: Context, m: Head, x: Tensor) -> Tensor:
-    """x (batch, seq, hidden) → loss, or in inference the logits of the last token (ForCausalLMLoss, logits_to_keep).
+    """x (batch, seq, hidden) → loss, or in inference logits: of all tokens, or of the last so many (ForCausalLMLoss, logits_to_keep).
 
     The logits stay in ``ctx.shared`` until the caller lets go of them.
     """
@@ -22,23 +23,39 @@ def head(ctx: Context, m: Head, x: Tensor) -> Tensor:
 
         return OBJECTIVES[ctx.settings.objective.name](ctx, m, x)
     if not ctx.settings.training:
-        return logits_of(ctx, m, F.view(x, (ctx.batch, Axis("logits_to_keep", 1), x.shape[-1])))
+        return logits_of(ctx, m, _kept(ctx, x))
     if ctx.settings.loss != "cross_entropy":
         from memcalc.code.transformers.loss import LOSSES
 
         return LOSSES[ctx.settings.loss](ctx, m, x)
+    x = _kept(ctx, x)
+    length = x.shape[1].size
     logits = logits_of(ctx, m, x)
+    del x
     ctx.shared["logits"] = logits
     wide = F.cast(logits, "float32", "logits in fp32") if ctx.settings.upcast_logits else logits
     # Of one sequence, the shifted labels are a contiguous view of the padded ones; of several, a copy.
     several = ctx.batch.size > 1
-    padded = ctx.tape.new((Axis("batch", ctx.batch.size * several), Axis("seq_len + 1", ctx.seq.size + 1)), "int64", "padded labels")
-    target = ctx.tape.new((ctx.batch, Axis("seq_len", ctx.seq.size + 1 - several)), "int64", "shifted labels")
+    padded = ctx.tape.new((Axis("batch", ctx.batch.size * several), Axis("seq_len + 1", length + 1)), "int64", "padded labels")
+    target = ctx.tape.new((ctx.batch, Axis("seq_len", length + 1 - several)), "int64", "shifted labels")
     del logits
     log_probs = F.log_softmax(wide)
     loss = F.nll_loss(log_probs, target)
     del padded
     return loss
+
+
+def _kept(ctx: Context, x: Tensor) -> Tensor:
+    """What the head is run on: x, or the last positions of each sequence. A product makes a copy of those of several sequences."""
+    asked = ctx.settings.logits_to_keep
+    if asked is None:
+        asked = 0 if ctx.settings.training else 1
+    if not asked:
+        return x
+    rows = Axis("logits_to_keep", minimum(asked, ctx.seq.size))
+    last = F.narrow(x, (ctx.batch, rows, x.shape[-1]))
+    alone = (isinstance(ctx.batch.size, int) and ctx.batch.size == 1) or asked == 1
+    return last if alone else F.clone(last, "hidden states of kept logits")
 
 
 def logits_of(ctx: Context, m: Head, x: Tensor) -> Tensor:

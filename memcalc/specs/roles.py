@@ -1,7 +1,5 @@
 """What may be said of the models beside the one that is trained (``roles`` of a run): keys of a run, and a few of their own."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import Field

@@ -3,8 +3,6 @@
 Every key has a flag of the same name with dashes. `memcalc.specs.job` holds what a run resolves to.
 """
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """What generates and what serves is told."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """What all specs of a run are made of: their base, and the kinds of values."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field

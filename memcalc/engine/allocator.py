@@ -62,11 +62,13 @@ class Pool:
 
     Attributes:
         is_small: of requests of at most `SMALL_BYTES`.
+        min_rest: what a request leaves of a block is a block of its own from here on.
         free: size and address of each, in order.
         tail: where segments grow in place, the last block.
     """
 
     is_small: bool
+    min_rest: int
     free: list[tuple[int, int]] = field(default_factory=list)
     tail: Block | None = None
 
@@ -114,12 +116,15 @@ class CachingAllocator:
             block.is_free = False
         else:
             block = self._grow(size, pool) if self.expandable else self._segment(size, pool)
-        if self._splits(block.size - size, pool):
+        if block.size - size >= pool.min_rest:
             self._split(block, size)
         block.requested = num_bytes
         self.requested_bytes += num_bytes
         self.allocated_bytes += block.size
-        self._note(self.allocated_bytes, self.requested_bytes)
+        if self.allocated_bytes > self.peak_allocated_bytes:  # noqa: PLR1730 (max takes twice as long, and this is asked for every tensor)
+            self.peak_allocated_bytes = self.allocated_bytes
+        if self.requested_bytes > self.peak_requested_bytes:  # noqa: PLR1730
+            self.peak_requested_bytes = self.requested_bytes
         return block
 
     def free(self, block: Block) -> None:
@@ -141,8 +146,9 @@ class CachingAllocator:
             self.free(self.malloc(num_bytes, stream))
             return
         there = pool.free[at][0]
-        taken = size if self._splits(there - size, pool) else there
-        self._note(self.allocated_bytes + taken, self.requested_bytes + num_bytes)
+        taken = size if there - size >= pool.min_rest else there
+        self.peak_allocated_bytes = max(self.peak_allocated_bytes, self.allocated_bytes + taken)
+        self.peak_requested_bytes = max(self.peak_requested_bytes, self.requested_bytes + num_bytes)
 
     def free_places(self) -> Places:
         """The free blocks of each pool: where the next requests will go."""
@@ -152,18 +158,8 @@ class CachingAllocator:
     def _pool(self, size: int, stream: str) -> Pool:
         pools = self._pools.get(stream)
         if pools is None:
-            pools = self._pools[stream] = (Pool(is_small=False), Pool(is_small=True))
+            pools = self._pools[stream] = (Pool(False, MIN_BLOCK_BYTES if self.expandable else SMALL_BYTES + 1), Pool(True, MIN_BLOCK_BYTES))  # noqa: FBT003
         return pools[size <= SMALL_BYTES]
-
-    def _splits(self, rest: int, pool: Pool) -> bool:
-        """Whether what a request leaves of a block is a block of its own."""
-        return rest >= MIN_BLOCK_BYTES if pool.is_small or self.expandable else rest > SMALL_BYTES
-
-    def _note(self, allocated_bytes: int, requested_bytes: int) -> None:
-        if allocated_bytes > self.peak_allocated_bytes:  # noqa: PLR1730 (max takes twice as long, and this is asked for every tensor)
-            self.peak_allocated_bytes = allocated_bytes
-        if requested_bytes > self.peak_requested_bytes:  # noqa: PLR1730
-            self.peak_requested_bytes = requested_bytes
 
     def _segment(self, size: int, pool: Pool) -> Block:
         got = SMALL_SEGMENT_BYTES if pool.is_small else LARGE_SEGMENT_BYTES if size < MIN_LARGE_BYTES else round_up(size, ROUND_LARGE_BYTES)

@@ -147,7 +147,8 @@ class _Phases:
         stage = self.stage
         ended = Snapshot(actor.total, {path: n for path, n in actor.by_path.items() if n})
         first = [(actor.instants[name], critic.instants["forward_end"]) for name in ("forward_peak", "forward_end", "backward_peak")]
-        held = self.job.micro_batch * self.job.seq_len * self.job.model.vocab_size * self.stage.actor.width
+        job = self.stage.actor.job
+        held = job.micro_batch * job.seq_len * job.model.vocab_size * self.stage.actor.width
         logits = Snapshot(held, {"activations/lm_head/logits": held})
         step = plus(actor.instants["optimizer_step"], logits)
         pairs = [*first, (plus(ended, logits), critic.instants["backward_peak"]), (step, critic.instants["optimizer_step"])]

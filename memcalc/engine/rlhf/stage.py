@@ -35,6 +35,9 @@ class Stage:
         self.players = {role.name: self._player(role) for role in (self.cast.actor, *self.cast.others) if role.on_card}
 
     def _player(self, role: Role) -> Player:
+        packed = self.cast.run.rl.max_token_len
+        if packed is not None:  # sequences are laid end to end up to a budget of tokens
+            return Player(role, micro_batch=1, seq_len=packed, detailed=self.detailed)
         own = "micro_batch" in role.job.run.model_fields_set and role.name != ACTOR
         batch: Any = role.job.micro_batch if own else self.job.micro_batch
         return Player(role, micro_batch=batch * self.sequences, seq_len=self.job.seq_len, detailed=self.detailed)

@@ -83,6 +83,7 @@ def test_a_critic_on_the_actors_trunk_is_one_set_of_weights() -> None:
 
 def test_packed_micro_batches_have_as_many_tokens_as_their_budget() -> None:
     """Eight sequences of 512 tokens, or one of 4,096, take the same, but for one log-softmax or eight."""
+    assert phases(tiny("grpo", rl={"max_token_len": 8192}))["actor_update"] > phases(tiny("grpo", rl={"max_token_len": 4096}))["actor_update"]
     packed = tiny("grpo", rl={"max_token_len": 4096, "kl": "none"}, micro_batch=8, optimizer="adamw_torch_fused")
     apart = tiny(
         "grpo",

@@ -27,8 +27,10 @@ SCRIPTS = (
 )  # fmt: skip
 OPENRLHF = {"train_dpo": "dpo", "train_rm": "reward", "train_kd": "distill", "train_kto": "kto", "train_ppo_ray": "ppo", "train_ppo": "ppo"}
 """Tasks by the module of OpenRLHF."""
-FILES = frozenset(("config", "config_file", "job.config_file", "job.config_path", "yaml_cfg", "config_path"))
+FILES = frozenset(("config", "config_file", "job.config_file", "job.config_path", "yaml_cfg", "config_path", "extra_llm_api_options"))
 """Flags that name a configuration of the program itself."""
+OWN_FILES = ("torchtune", "torchtitan", "vllm", "sglang", "trtllm", "nemo_rl")
+"""Formats whose files are of the same format."""
 SHORT = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size", "q": "quantization"}
 ENDINGS = (".yaml", ".yml", ".json", ".toml")
 MAX_WORDS = 5000
@@ -81,7 +83,7 @@ def _program(facts: Facts, words: list[str]) -> None:
 
 def _behind(facts: Facts, words: list[str], name: str) -> None:
     """What a job starter runs: from the first word that is a known program."""
-    known = re.compile(r"(python[\d.]*|torchrun|deepspeed|accelerate|llamafactory-cli|axolotl|swift|megatron|tune|vllm|sglang)")
+    known = re.compile(r"(python[\d.]*|torchrun|deepspeed|accelerate|llamafactory-cli|axolotl|swift|megatron|tune|vllm|sglang|trtllm-serve)")
     for at, word in enumerate(words):
         if known.fullmatch(word.rpartition("/")[2].lower()):
             facts.assumed.append(f"{name}: what it starts is counted on the cards that the rest of the command names")
@@ -157,7 +159,7 @@ def _long(key: str, shown: str) -> str:
 def _name_files(facts: Facts, parsed: Words, format_: Format, *, positional: bool) -> None:
     for key, value, shown in parsed.given:
         if normal(key) in FILES and isinstance(value, str) and value.endswith(ENDINGS):
-            facts.links.append(Link(value, shown, ".", format_.name if format_.name in ("torchtune", "torchtitan", "vllm", "sglang", "nemo_rl") else ""))
+            facts.links.append(Link(value, shown, ".", format_.name if format_.name in OWN_FILES else ""))
     for word in parsed.plain:
         if word.endswith(ENDINGS):
             facts.links.append(Link(word, "command", ".", format_.name if positional else ""))
@@ -237,6 +239,18 @@ def _sglang(facts: Facts, words: list[str]) -> None:
     _arguments(facts, words[1:] if words[:1] in (["serve"], ["launch_server"]) else words, "sglang")
 
 
+def _trtllm(facts: Facts, words: list[str]) -> None:
+    rest = words[1:] if words[:1] == ["serve"] else words
+    if rest and not rest[0].startswith("-"):
+        facts.put("model", rest[0], "trtllm-serve")
+        rest = rest[1:]
+    _arguments(facts, rest, "trtllm")
+
+
+def _llamacpp(facts: Facts, words: list[str]) -> None:
+    _arguments(facts, words, "llamacpp")
+
+
 def _trl(facts: Facts, words: list[str]) -> None:
     if not words:
         raise InputError("trl: a trainer such as sft was expected", where="command")
@@ -254,6 +268,9 @@ OWN: dict[str, Any] = {
     "tune": _tune,
     "vllm": _vllm,
     "sglang": _sglang,
+    "trtllm-serve": _trtllm,
+    "llama-server": _llamacpp,
+    "llama-cli": _llamacpp,
     "trl": _trl,
 }
 """Programs with a launcher of their own."""

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from memcalc.code import ring
-from memcalc.engine.estimate import estimate_job, walk_rank
+from memcalc.engine.estimate import estimate, estimate_job, walk_rank
 from memcalc.engine.resolve import resolve
 from memcalc.errors import InputError
 from memcalc.specs.model import Axis
@@ -58,3 +58,14 @@ def test_a_step_leaves_nothing_behind(keys: dict[str, Any]) -> None:
 def test_what_accelerate_refuses_is_refused(model: str, keys: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):
         resolve(read_run(model, cp=2, gpus=2, engine="fsdp2", **keys))
+
+
+@pytest.mark.parametrize("model", ["deepseek-v2-lite", "falcon-7b"])
+def test_attention_of_a_model_s_own_goes_around_the_ring_too(model: str) -> None:
+    """What is saved is what one fused kernel saves of a shorter sequence."""
+
+    def saved(**keys: Any) -> int:
+        answer = estimate(read_run(model, engine="fsdp2", gpus=4, **keys))
+        return sum(t.bytes for t in answer.instant("forward_end").terms if t.path.startswith("activations/layers"))
+
+    assert saved(cp=4, seq_len=8192) == pytest.approx(saved(seq_len=2048, attention="flash_attention_2"), rel=0.01)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memcalc.code import ring
 from memcalc.code.context import Context, runs
 from memcalc.code.transformers.indexer import sparse_mask
 from memcalc.code.transformers.mask import mask_name
@@ -111,6 +112,8 @@ def attend(ctx: Context, query: Tensor, key: Tensor, value: Tensor, mask: Tensor
     ``sdpa`` is followed as a CPU runs it, which has no fused kernel for values narrower than keys; on a GPU one exists, and
     ``flash_attention_2`` shows what it saves.
     """
+    if ctx.has_cp:
+        return ring.attend(ctx.tape, ctx.settings.cp, query, key, value)
     if ctx.settings.attention == "eager":
         return eager_scores(ctx, query, key, value, mask)
     if ctx.settings.attention == "sdpa":

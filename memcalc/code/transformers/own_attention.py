@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memcalc.code import ring
 from memcalc.code.context import Context, runs
 from memcalc.code.transformers.attention import combine, give, merge, repeat_kv, score, stack_sequences
 from memcalc.code.transformers.dropout import dropout
@@ -92,6 +93,8 @@ def falcon(ctx: Context, m: FalconAttention, x: Tensor) -> Tensor:
 
 def attend_falcon(ctx: Context, m: FalconAttention, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """The attention of the run, whose fused kernel gets a mask unless it is FlashAttention's own."""
+    if ctx.has_cp:
+        return ring.attend(ctx.tape, ctx.settings.cp, query, key, value)
     mask = ctx.shared.get(mask_name(None))
     if mask is None:
         return F.scaled_dot_product_attention(query, key, value)

@@ -99,7 +99,7 @@ class _Phases:
     def updates(self) -> tuple[Plan, Strategy]:
         """Forward, backward and step of one micro-batch of the actor, then of the critic; some trainers take both in one step."""
         stage = self.stage
-        entropy = "none" if self.run.rl.entropy is None else self.run.rl.entropy
+        entropy = "none" if self.run.rl.entropy is None or self.habits.plain_updates else self.run.rl.entropy
         actor, plan, strategy = stage.actor.updates(self._policy(entropy=entropy))
         critic = stage.players["critic"].updates(Objective("values"))[0] if "critic" in stage.players else None
         if critic is not None and self.habits.joint:

@@ -24,6 +24,7 @@ class Habits:
         keeps_scores: logits of all answers are kept from generation on.
         skips_actor: the actor's log-probabilities of a rollout are those of its first update, so that no pass is needed for them.
         joint: actor and critic take one step on one loss.
+        plain_updates: entropies are found in the pass for old log-probabilities, and not in updates, unless they are part of the loss.
     """
 
     objective: str = "policy"
@@ -32,6 +33,7 @@ class Habits:
     keeps_scores: bool = False
     skips_actor: bool = False
     joint: bool = False
+    plain_updates: bool = False
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ PRESETS: dict[str, Preset] = {
             },
             "rl": {"kl": "none", "entropy": "whole"},
         },
-        habits=Habits(whole=True),
+        habits=Habits(whole=True, plain_updates=True),
     ),
     "openrlhf": Preset(
         "OpenRLHF 0.10",

@@ -56,6 +56,8 @@ def budget(job: Job, rank: Rank) -> Budget:
     kv = asked.kv_cache_memory_bytes or requested - taken
     if job.model.quantization is not None:
         notes = (*notes, "shown is the steady state: while packed weights are read and brought into the kernels' order, more is held")
+    if any(block.sees_images for block in rank.blocks):
+        notes = (*notes, "images: weights of the tower are counted; what vLLM's profiling run of it and its cache of seen images take is not")
     divided = grouped(rank.caches, policy)
     if divided is not None and divided.num_groups > 1:
         notes = (*notes, f"the cache is divided into {divided.num_groups} groups of layers with equal pages; vLLM counts a token as if it stood in all of them")

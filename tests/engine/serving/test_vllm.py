@@ -210,3 +210,9 @@ def test_a_model_that_says_no_length_is_served_to_2048(code: str) -> None:
     serving = estimate(read_run("mamba-2.8b", task="inference", code=code, gpu="h100-80g")).serving
     assert serving is not None
     assert (serving.max_model_len, serving.token_bytes) == (2048, 0)
+
+
+def test_what_a_tower_runs_is_not_counted() -> None:
+    """Its weights are."""
+    assert any(note.startswith("images:") for note in serve("qwen2.5-vl-7b").notes)
+    assert not any(note.startswith("images:") for note in serve("qwen2.5-7b").notes)

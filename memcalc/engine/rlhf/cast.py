@@ -118,6 +118,8 @@ def _roles(run: Run, task: Task) -> dict[str, Mapping[str, Any]]:
             raise InputError(f"task {run.task} has no {name}; it can have {able}", where=f"roles.{name}")
         if own is not None and own is not True and own is not False and not isinstance(own, Mapping):
             raise InputError(f"it is {own!r}; accepted: a map of keys, or null for none", where=f"roles.{name}")
+        if name == "actor" and (not isinstance(own, Mapping) or set(own) - {"idle"}):
+            raise InputError("the actor is the run's own model, and its keys are the run's; only idle stands here", where="roles.actor")
     wanted = [name for name in task.roles if name != "reference" or _has_reference(run, task)]
     wanted += [name for name in asked if name not in wanted and name != "actor" and not (name == "reference" and task.is_online)]
     found = {name: asked.get(name, {}) for name in wanted}
@@ -143,7 +145,11 @@ def _role(name: str, own: Mapping[str, Any], run: Run, actor: Job) -> tuple[Role
     if name == "reference" and run.lora is not None and "model" not in own:
         shares = True
         said.append("reference: the actor with its adapters off")
-    job = resolve(_run_of(name, own, run, trains=name == "critic"))
+    made = _run_of(name, own, run, trains=name == "critic")
+    try:
+        job = resolve(made)
+    except InputError as error:
+        raise InputError(error.message, where=f"roles.{name}{f'.{error.where}' if error.where else ''}") from None
     if name in SCORED:
         job = replace(job, model=with_score(job.model, where=f"roles.{name}.model"))
     elif job.model.vocab_size != actor.model.vocab_size:
@@ -183,7 +189,17 @@ def _run_of(name: str, own: Mapping[str, Any], run: Run, *, trains: bool) -> Run
             base[key] = value
     if run.seq_len is not None:
         base["seq_len"] = run.seq_len
-    return merged([Layer({key: value for key, value in base.items() if value is not None}, {(key,): f"roles.{name}.{key}" for key in own})])
+    return merged([Layer({key: value for key, value in base.items() if value is not None}, _names(own, f"roles.{name}"))])
+
+
+def _names(own: Mapping[str, Any], place: str, inside: tuple[str, ...] = ()) -> dict[tuple[str, ...], str]:
+    """What messages call a role's keys."""
+    found: dict[tuple[str, ...], str] = {}
+    for key, value in own.items():
+        here = (*inside, key)
+        found[here] = f"{place}.{key}"
+        found |= _names(value, f"{place}.{key}", here) if isinstance(value, Mapping) else {}
+    return found
 
 
 def _sharding(actor: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

@@ -197,7 +197,8 @@ def _safe(fits: Callable[[int], bool], bound: int, *, near: int | None = None) -
     Where blocks find a place is a matter of their sizes, so a smaller batch may fail where a larger one goes through.
     """
     low = 0
-    for value in sorted({bound * i // LOOKS for i in range(1, LOOKS + 1)} - {0}):
+    looks = LOOKS if near is None else 1
+    for value in sorted({bound * i // looks for i in range(1, looks + 1)} - {0}):
         if not fits(value):
             return highest_between(fits, low, value, near=near)
         low = value

@@ -277,4 +277,4 @@ def _of_tokens(job: Job, room: Room, played: Played, *, bound: int, safe: int) -
     return found._replace(safe=highest_between(fits, 0, found.bound, near=safe))
 
 
-__all__ = ["Limit", "Limits", "Probe", "Tokens", "granule", "limits", "probes", "tries"]
+__all__ = ["Limit", "Limits", "Probe", "Tokens", "limits", "probes", "tries"]

@@ -6,7 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memcalc.whatif.fit import highest_between, largest
+from memcalc.engine.resolve import resolve
+from memcalc.specs.read import read_run
+from memcalc.whatif.fit import granule, highest_between, largest
 
 
 @given(st.integers(0, 10**7), st.integers(1, 64))
@@ -38,3 +40,8 @@ def test_a_good_guess_saves_looks() -> None:
     looks: list[int] = []
     assert highest_between(lambda n: not looks.append(n) and n <= 40_123, 0, 60_000, near=40_120) == 40_123  # type: ignore[func-returns-value]
     assert len(set(looks)) < 8
+
+
+def test_lengths_are_cut_evenly() -> None:
+    job = resolve(read_run("llama-3.1-8b", code="megatron", tp=4, sp=True, cp=2, gpus=8))
+    assert granule(job) == 16

@@ -17,7 +17,7 @@ from memcalc.errors import InputError
 from memcalc.specs.read import read_run
 from memcalc.whatif import limits as module
 from memcalc.whatif.fit import need, needs, plays
-from memcalc.whatif.limits import Limit, granule, limits
+from memcalc.whatif.limits import Limit, limits
 
 JOBS: list[tuple[str, dict[str, Any]]] = [
     ("llama-7b", {"recompute": "full", "engine": "fsdp2", "gpus": 8}),
@@ -131,8 +131,3 @@ def test_a_model_without_more_positions_ends_there() -> None:
 def test_a_card_or_a_limit_is_needed() -> None:
     with pytest.raises(InputError, match="no card named"):
         limits(read_run("llama-7b"))
-
-
-def test_lengths_are_cut_evenly() -> None:
-    job = resolve(read_run("llama-3.1-8b", code="megatron", tp=4, sp=True, cp=2, gpus=8))
-    assert granule(job) == 16

@@ -10,10 +10,9 @@ from memcalc.engine.resolve import resolve
 from memcalc.specs.job import Job
 from memcalc.specs.run import Run
 from memcalc.units import round_up
-from memcalc.whatif.fit import Room, highest_between, largest, needs, plays, room_for
+from memcalc.whatif.fit import Room, granule, highest_between, largest, needs, plays, room_for
 from memcalc.whatif.lengths import order
 from memcalc.whatif.lengths.samplers import NAMES, Sampler, TokenBudget, sampler_of
-from memcalc.whatif.limits import granule
 
 if TYPE_CHECKING:
     from memcalc.whatif.fit import Bools

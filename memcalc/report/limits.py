@@ -26,9 +26,10 @@ def text(found: Limits, style: Style) -> str:
     lines = columns(rows, right=[False, True, True, True, True, True, False], width=style.width)
     lines[0] = style.paint(lines[0], BOLD)
     probes = columns([["micro_batch", f"expect {unit.name}", ""], *([str(p.micro_batch), unit.number(p.allocated_bytes), _said(p.fits)] for p in found.probes)])
-    parts = [head(found), "\n".join(lines), *([wrap(tokens(found), style.width)] if found.tokens else []), *notes(found)]
+    parts = [wrap(head(found), style.width), "\n".join(lines), *([wrap(tokens(found), style.width)] if found.tokens else []), *notes(found)]
     if found.probes:
-        parts += [f"To find the batch by trial, with what max_memory_allocated should read:\n{_indented(probes)}", style.paint(wrap(RULE, style.width), DIM)]
+        trial = wrap("To find the batch by trial, with what max_memory_allocated should read:", style.width)
+    parts += [f"{trial}\n{_indented(probes)}", style.paint(wrap(RULE, style.width), DIM)]
     return "\n\n".join(parts)
 
 

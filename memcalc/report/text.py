@@ -75,7 +75,7 @@ def _instants(estimate: Estimate, unit: Unit, style: Style) -> str:
     peak = shown.index(rank.peak)
     return "\n".join(
         [
-            style.paint(f"{unit.name} {words.rank_line(estimate)}", BOLD),
+            style.paint(wrap(f"{unit.name} {words.rank_line(estimate)}", style.width), BOLD),
             *table(rows_of([instant.terms for instant in shown]), shown, peak, unit, style),
         ]
     )

@@ -45,7 +45,7 @@ BAD_FLAGS = {
     "more cards than there are": (("llama-7b", "--gpus", "1000000000000"), "--gpus is '1000000000000'; accepted: a whole number from 1 to 2^20"),
     "a cache of no dtype": (("llama-7b", "--task", "inference", "--kv-cache-dtype", "foo"), "unknown cache dtype 'foo'"),
     "a dtype like no other": (("llama-7b", "--dtype", "foo"), "unknown dtype 'foo'; known: bf16, bfloat16"),
-    "a model that reads no text": (("vit-base",), "vit-base reads no text, so no step of it is known"),
+    "a model without a loss": (("vit-base",), "vit-base ends in a pooler and has no loss"),
     "one flag with two values": (("llama-7b", "--tp", "2", "--tp", "4"), "--tp: is given twice, as 2 and 4"),
     "a file of no name": (("llama-7b", "-o", ""), "-o: is given nothing"),
     "a margin without sense": (("llama-7b", "--margin", "150%"), "--margin: '150%' is not a share"),

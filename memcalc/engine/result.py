@@ -160,7 +160,7 @@ class Serving:
         block_size: tokens of a block.
         max_model_len: the longest sequence that may come.
         sequence_bytes: what one of that length takes.
-        max_concurrency: how many of that length the pool holds.
+        max_concurrency: how many of that length the pool holds; where no card has a part of them, as many as were asked for.
         largest_model_len: the longest of which the pool holds one, at most the model's own length; 0: not one token.
     """
 

@@ -152,6 +152,8 @@ def allocator_line(estimate: Estimate) -> str:
 
 def serving_lines(serving: Serving, unit: Unit) -> list[str]:
     """The pool of cache, and what it holds."""
+    if not serving.sequence_bytes:
+        return ["no cache on the cards: it stays on the host with its layers"]
     held = f"{serving.kv_tokens:,} tokens of {serving.token_bytes:,} bytes" if serving.token_bytes else "states of sequences, as large at any length"
     pool = f"{unit.full(serving.kv_cache_bytes)} of cache on each card: {held} ({serving.policy})"
     each = unit_for(serving.sequence_bytes).full(serving.sequence_bytes)

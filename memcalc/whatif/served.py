@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from memcalc.engine.result import Estimate, Serving
 from memcalc.engine.serving import serve
+from memcalc.errors import InputError
 from memcalc.specs.job import Job
 
 if TYPE_CHECKING:
@@ -35,11 +36,16 @@ class Served(NamedTuple):
 
 
 def at_most(job: Job) -> Served:
-    """The longest sequence and the most sequences."""
+    """The longest sequence and the most sequences.
+
+    Raises:
+        InputError: no layer's cache is on a card.
+    """
     answer, longest = serve(job), serve(replace(job, seq_len=LONGEST))
     here, there = _pool(answer), _pool(longest)
-    sequences = int(here.max_concurrency) if here.sequence_bytes else 0
-    return Served(answer, there.largest_model_len, sequences)
+    if not here.sequence_bytes:
+        raise InputError("all of the cache stays on the host, so no card limits it; give more layers to the cards", where="serving.n_gpu_layers")
+    return Served(answer, there.largest_model_len, int(here.max_concurrency))
 
 
 class Held(NamedTuple):

@@ -24,6 +24,10 @@ def test_states_are_not_told_in_tokens() -> None:
     assert "(12.00 MiB each)" in lines[1]
 
 
+def test_a_cache_on_the_host_is_told() -> None:
+    assert serving_lines(replace(SERVING, sequence_bytes=0), unit_for(2**40)) == ["no cache on the cards: it stays on the host with its layers"]
+
+
 def test_a_refusal_is_told_where_the_card_has_room() -> None:
     assert verdict_line(Verdict("h100-80g", 80, 60, refusal="no available memory")) == "does not start on h100-80g: no available memory"
 

@@ -80,7 +80,7 @@ def pool(job: Job, rank: Rank, budget: Budget) -> Serving:
         block_size=policy.block,
         max_model_len=length,
         sequence_bytes=one,
-        max_concurrency=room / one if one else float("inf"),
+        max_concurrency=room / one if one else float(job.micro_batch),
         largest_model_len=_longest(caches, policy, room // replicas, limit),
     )
 

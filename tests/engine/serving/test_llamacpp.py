@@ -11,6 +11,8 @@ from memcalc.engine.estimate import estimate
 from memcalc.engine.result import Estimate
 from memcalc.errors import InputError, ShardingError
 from memcalc.specs.read import read_run
+from memcalc.specs.run import Run
+from memcalc.whatif.limits import limits
 from tests.models.gguf_files import LLAMA, llama_tensors, write
 
 MIB = 2**20
@@ -18,6 +20,10 @@ MIB = 2**20
 
 def serve(model: str = "llama-3-8b", **keys: Any) -> Estimate:
     return estimate(read_run(model, **{"task": "inference", "code": "llamacpp", "seq_len": 8192, **keys}))
+
+
+def answer_run(**keys: Any) -> Run:
+    return read_run("llama-3-8b", task="inference", code="llamacpp", gpu="h100-80g", seq_len=8192, quantization="q4_0", **keys)
 
 
 def sizes(answer: Estimate, name: str = "prefill") -> dict[str, int]:
@@ -106,3 +112,12 @@ def test_what_cannot_be() -> None:
         serve(tp=2, gpus=2)
     with pytest.raises(InputError, match="on 3 cards"):
         serve(gpus=3, n_gpu_layers=2)
+
+
+def test_with_all_layers_on_the_host_no_card_limits_sequences() -> None:
+    answer = serve(quantization="q4_0", micro_batch=3, n_gpu_layers=0, gpu="h100-80g")
+    assert answer.serving is not None
+    assert (answer.serving.sequence_bytes, answer.serving.max_concurrency) == (0, 3.0)
+    assert answer.host_bytes > 3 * 8192 * 131_072
+    with pytest.raises(InputError, match="stays on the host"):
+        limits(answer_run(n_gpu_layers=0))

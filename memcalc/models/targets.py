@@ -3,7 +3,9 @@
 A module's name is that in the model's own code, with the number of its layer and what stands above the layers. memcalc keeps equal layers
 in one block and leaves out what stands above, so a name is held against every form that it may have.
 
-Source: peft/tuners/tuners_utils.py (check_target_module_exists, inject_adapter).
+The Trainer's optimizers of low rank look for names in another way (`searched`).
+
+Source: peft/tuners/tuners_utils.py (check_target_module_exists, inject_adapter); transformers/trainer_utils.py (check_target_module_exists).
 """
 
 from __future__ import annotations
@@ -53,6 +55,39 @@ def named(wanted: str | tuple[str, ...], names: Iterable[str], *, where: str, wi
     return lambda _name, path: any(f"{stem}{path}".endswith(f".{name}") or f"{stem}{path}" == name for name in wanted for stem in above)
 
 
+def searched(wanted: str | tuple[str, ...], paths: Iterable[str], *, where: str) -> Callable[[str], bool]:
+    """Whether transformers' Trainer finds a module, by its dotted path: names in a list may be any part of it (``attn``), or regular expressions.
+
+    Args:
+        wanted: as in the run file; a single string is one regular expression of whole names, or ``all-linear``.
+        paths: of the model's linear layers.
+        where: the key, for messages.
+
+    Raises:
+        UnknownNameError: one of a list is in no path.
+        InputError: no regular expression, or one that no path agrees with.
+    """
+    if isinstance(wanted, str) and wanted.replace("_", "-") == "all-linear":
+        return lambda _path: True
+    known, whole = list(paths), isinstance(wanted, str)
+    found = []
+    for name in (wanted,) if isinstance(wanted, str) else wanted:
+        found.append(_found(name, whole=whole, where=where))
+        if not any(found[-1](path) for path in known):
+            raise UnknownNameError("target module", name, {path.rsplit(".", 1)[-1] for path in known}, where=where)
+    return lambda path: any(one(path) for one in found)
+
+
+def _found(name: str, *, whole: bool, where: str) -> Callable[[str], bool]:
+    try:
+        pattern = re.compile(name)
+    except re.error as error:
+        if whole:
+            raise InputError(f"{name!r} is no regular expression: {error}", where=where) from error
+        return lambda path: any(name in f"{stem}{path}" for stem in ABOVE)
+    return lambda path: any((not whole and name in f"{stem}{path}") or pattern.fullmatch(f"{stem}{path}") is not None for stem in ABOVE)
+
+
 def tells_layers_apart(wanted: str | tuple[str, ...]) -> bool:
     """Whether one of several equal layers may be wanted and not another: by a regular expression, or by a number in a name.
 
@@ -64,4 +99,4 @@ def tells_layers_apart(wanted: str | tuple[str, ...]) -> bool:
     return any(_NUMBER.search(name) for name in wanted)
 
 
-__all__ = ["Wanted", "named", "tells_layers_apart"]
+__all__ = ["Wanted", "named", "searched", "tells_layers_apart"]

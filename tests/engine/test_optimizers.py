@@ -9,6 +9,7 @@ import pytest
 from memcalc.engine.estimate import estimate
 from memcalc.engine.optimizers import OPTIMIZERS
 from memcalc.engine.result import Estimate
+from memcalc.errors import InputError
 from memcalc.specs.run import Run
 
 NUM_PARAMS, TABLE, HIDDEN = 6738415616, 32000 * 4096, 4096
@@ -92,6 +93,24 @@ def test_galore_takes_the_modules_that_are_named() -> None:
     names = ["q_proj", "k_proj", "v_proj", "o_proj"]
     low = 32 * 4 * 3 * 64 * 4096
     assert states(run("galore_adamw", optim_target_modules=names, optimizer_rank=64)) == 2 * low + 4 * (NUM_PARAMS - 32 * 4 * 4096**2)
+
+
+@pytest.mark.parametrize("names", [["attn", "mlp"], [".*.attn.*", ".*.mlp.*"], r"model\.layers\.\d+\.(self_attn|mlp)\..*"])
+def test_galore_looks_for_names_as_the_trainer_does(names: Any) -> None:
+    """In a list any part of a module's name will do, or a regular expression: the head is none of these."""
+    low = 32 * sum(2 * 128 * n + 128 * m for m, n in [(4096, 4096)] * 4 + [(4096, 11008)] * 3)
+    assert states(run("galore_adamw", optim_target_modules=names)) == 2 * low + 4 * (2 * TABLE + NORMS)
+
+
+def test_galore_takes_all_of_equal_layers_or_none() -> None:
+    with pytest.raises(InputError, match="some of equal layers"):
+        run("galore_adamw", optim_target_modules=r"model\.layers\.[0-3]\.mlp\..*")
+
+
+def test_layers_that_hold_their_weights_transposed_are_not_projected() -> None:
+    """GPT-2's are no nn.Linear, and its head is the table: what is left are whole moments."""
+    answer = estimate(Run.model_validate({"model": "gpt2", "seq_len": 64, "optimizer": "galore_adamw"}))
+    assert states(answer) == 4 * answer.model.total_params
 
 
 def test_muon_keeps_momentum_of_matrices_and_moments_of_the_rest() -> None:

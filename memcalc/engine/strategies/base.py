@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from memcalc.code.context import Settings
+from memcalc.components import Conv1D
 from memcalc.components.quantized import packed
 from memcalc.engine.plan import Part, Plan, Shard, by_width
 from memcalc.engine.result import Term
 from memcalc.engine.walk import Reason, Walk
+from memcalc.errors import InputError
 from memcalc.specs.job import Job
 from memcalc.units import DTYPE_BYTES
 
@@ -222,19 +224,33 @@ def own_shape(job: Job, shard: Shard) -> tuple[Any, ...]:
 
 
 def optimizer_targets(job: Job) -> frozenset[str]:
-    """Paths of the weights whose gradients GaLore and APOLLO project: of the linear layers that optim_target_modules names."""
+    """Paths of the weights whose gradients GaLore and APOLLO project: of the linear layers that optim_target_modules names; a Conv1D is none.
+
+    Raises:
+        UnknownNameError: a name that no linear layer has.
+        InputError: a regular expression that takes some of equal layers.
+
+    Source: transformers/trainer_optimizer.py, _setup_low_rank_optimizer.
+    """
     from memcalc.engine.optimizers import optimizer_for
 
     if not optimizer_for(job.run.optimizer).whole_matrices or job.run.optimizer == "muon":
         return frozenset()
     from memcalc.models.lora import linears
-    from memcalc.models.targets import named
+    from memcalc.models.targets import searched
 
-    wanted = job.run.optim_target_modules
-    found = [(block, path, linear) for block in job.model.blocks for path, linear in linears(block.module)]
-    takes = named(wanted, {linear.name for _, _, linear in found}, where="optim_target_modules")
-    paths = ((f"{block.path}/{path}", linear.name) for block, path, linear in found)
-    return frozenset(f"{path}/weight" for path, name in paths if takes(name, path.replace("/", ".")))
+    dotted: dict[str, list[str]] = {}
+    for block in job.model.blocks:
+        numbers = range(job.model.num_layers) if block.role == "layer" else ()
+        for path, linear in linears(block.module):
+            if not isinstance(linear, Conv1D):
+                below = path.replace("/", ".")
+                dotted[f"{block.path}/{path}/weight"] = [f"{block.path}.{i}.{below}" for i in numbers] or [below]
+    takes = searched(job.run.optim_target_modules, (name for names in dotted.values() for name in names), where="optim_target_modules")
+    found = {path: {takes(name) for name in names} for path, names in dotted.items()}
+    if any(len(answers) > 1 for answers in found.values()):
+        raise InputError("some of equal layers are named and others are not; memcalc projects all of them or none", where="optim_target_modules")
+    return frozenset(path for path, answers in found.items() if answers == {True})
 
 
 def optimizer_temporaries(walk: Walk, job: Job, plan: Plan) -> None:

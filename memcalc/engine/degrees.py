@@ -29,6 +29,8 @@ def check_degrees(run: Run, model: ModelSpec, mesh: Mesh) -> list[str]:
         raise ShardingError(f"zbv gives every stage two chunks, not {mesh.vpp}; vpp can be 2", where="sharding.vpp")
     if mesh.pp == 1:
         raise ShardingError(f"vpp {mesh.vpp} cuts pipeline stages into chunks, and pp is 1; with vpp, pp can be 2 or more", where="sharding.vpp")
+    if sum(block.role == "embedding" for block in model.blocks) > 1:
+        raise ShardingError(f"{model.name} has an encoder and a decoder, whose stages are not counted; pp can be 1", where="sharding.pp")
     _, note = layers_of(run.sharding, model, mesh)
     full = [] if "grad_accum" in run.model_fields_set else [f"enough micro-batches to fill the pipeline of {mesh.pp} stages (say how many with grad_accum)"]
     return [*assumed, *full, *([note] if note else [])]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from memcalc.engine.deepspeed_run import uses_deepspeed
 from memcalc.errors import InputError, UnknownNameError
 from memcalc.specs.run import Run
 
@@ -81,7 +82,8 @@ def with_precision(run: Run) -> Run:
 
 def _check(run: Run, found: Precision) -> None:
     sharding = run.sharding
-    engine = "deepspeed" if sharding.deepspeed is not None else sharding.engine or ("megatron" if run.code == "megatron" else "ddp")
+    implied = {"megatron": "megatron", "torchtitan": "fsdp2"}.get(run.code, "ddp")
+    engine = "deepspeed" if uses_deepspeed(run) else sharding.engine or implied
     holds = engine in HOLDS_MASTERS
     if found.masters is not None and found.masters != holds:
         able = [name for name, p in PRECISIONS.items() if p.masters in (None, holds)]

@@ -61,6 +61,11 @@ def test_what_contradicts_is_refused(keys: dict[str, Any], message: str) -> None
     assert str(raised.value).startswith(message)
 
 
+def test_a_stage_implies_deepspeed_and_its_masters() -> None:
+    run = with_precision(Run.model_validate({"model": "llama-7b", "precision": "fp16", "sharding": {"zero": 2, "dp": 8}}))
+    assert (run.dtype, run.autocast) == ("float16", None)
+
+
 def test_bytes_of_a_parameter_at_the_start() -> None:
     """Weights and moments: 12 under amp, 6 in pure bf16, 14 with masters."""
     assert set(PRECISIONS) >= {"amp", "pure_bf16", "bf16"}

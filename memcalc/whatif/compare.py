@@ -89,8 +89,8 @@ def variant(text: str) -> dict[str, Any]:
     Raises:
         InputError: it changes nothing, or not as ``key=value``.
 
-    >>> variant("zero=3, lora_target_modules=q_proj,v_proj, sp")
-    {'zero': '3', 'lora_target_modules': 'q_proj,v_proj', 'sp': True}
+    >>> variant("sharding.zero=3, lora.r=8, lora_target_modules=q_proj,v_proj, sp")
+    {'zero': '3', 'lora_r': '8', 'lora_target_modules': 'q_proj,v_proj', 'sp': True}
     """
     found: dict[str, Any] = {}
     last = ""
@@ -98,7 +98,8 @@ def variant(text: str) -> dict[str, Any]:
         key, equals, value = (piece.strip() for piece in part.partition("="))
         name = key.replace("-", "_")
         if equals:
-            last = name.rpartition(".")[2] if name.replace("_", "-") not in flags() and "." in name else name
+            joined = name.replace(".", "_")  # lora.r is --lora-r, and sharding.zero is --zero
+            last = joined if joined.replace("_", "-") in flags() else name.rpartition(".")[2]
             found[last] = value
         elif _is_switch(name.removeprefix("no_")):
             found[name.removeprefix("no_")] = not name.startswith("no_")

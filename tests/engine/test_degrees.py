@@ -65,12 +65,12 @@ def test_experts_bring_the_ranks_that_they_spread_over(keys: dict[str, int], dp:
     assert any("the fewest ranks" in line for line in said) == ("gpus" not in keys)
 
 
-@pytest.mark.parametrize(("keys", "said"), [({}, "cuts experts as tp"), ({"code": "megatron"}, "etp 4 itself does not divide them")])
 def test_two_stacks_are_in_one_stage() -> None:
     with pytest.raises(ShardingError, match="encoder and a decoder"):
         resolve(read_run("t5-small", pp=2, gpus=2))
 
 
+@pytest.mark.parametrize(("keys", "said"), [({}, "cuts experts as tp"), ({"code": "megatron"}, "etp 4 itself does not divide them")])
 def test_tensor_parallelism_of_experts_is_megatrons_and_divides_the_ranks(keys: dict[str, str], said: str) -> None:
     with pytest.raises(InputError, match=said):
         resolve(read_run("mixtral-8x7b", gpus=2, etp=4, **keys))

@@ -118,10 +118,10 @@ def opt(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
     x = look_up(ctx, m, ids)
     ctx.shared["position mask"] = ctx.tape.new((ctx.batch, ctx.seq), ctx.settings.dtype, "position mask")
     ctx.shared["position_ids"] = each_sequence(ctx, "position_ids")
+    rows = hold(ctx, positions(ctx, m, each_sequence(ctx, "offset position_ids")), "position_embeds")
     if m.project is not None:
         x = ctx.run(m.project, x)
     x = hold(ctx, x, "inputs_embeds")
-    rows = hold(ctx, positions(ctx, m, each_sequence(ctx, "offset position_ids")), "position_embeds")
     return F.add(x, rows, "embeds")
 
 

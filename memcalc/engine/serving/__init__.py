@@ -21,8 +21,8 @@ def serve(job: Job) -> Estimate:
         budget: Budget = engine.budget(job, rank)
         found.append((rank, budget, pool(job, rank, budget)))
     ranks = [rank_estimate(job, rank, budget, serving) for rank, budget, serving in found]
-    # the stage with the fewest sequences says how many there are
-    i = min(range(len(found)), key=lambda i: (found[i][2].max_concurrency, -found[i][0].weights_bytes))
+    # of the stages that keep something of a sequence the one with the fewest says how many there are
+    i = min(range(len(found)), key=lambda i: (not found[i][2].sequence_bytes, found[i][2].max_concurrency, -found[i][0].weights_bytes))
     _, budget, serving = found[i]
     ranks.insert(0, ranks.pop(i))
     total = job.model.num_params

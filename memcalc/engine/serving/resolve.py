@@ -120,6 +120,8 @@ def check_degrees(run: Run, model: ModelSpec, mesh: Mesh) -> None:
         raise ShardingError(f"{model.name} has {groups} KV heads: tp {mesh.tp} neither divides them nor is a multiple of them", where="sharding.tp")
     if mesh.pp > num_layers(model):
         raise ShardingError(f"{model.name} has {num_layers(model)} layers, too few for pp {mesh.pp}", where="sharding.pp")
+    if mesh.pp > 1 and sum(block.role == "embedding" for block in model.blocks) > 1:
+        raise ShardingError(f"{model.name} has an encoder and a decoder, whose stages are not counted; pp can be 1", where="sharding.pp")
     if mesh.cp > 1:
         raise ShardingError(f"{run.code} serves without context parallelism here; cp can be 1", where="sharding.cp")
 

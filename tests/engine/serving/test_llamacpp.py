@@ -121,3 +121,12 @@ def test_with_all_layers_on_the_host_no_card_limits_sequences() -> None:
     assert answer.host_bytes > 3 * 8192 * 131_072
     with pytest.raises(InputError, match="stays on the host"):
         limits(answer_run(n_gpu_layers=0))
+
+
+def test_a_card_with_the_output_only_does_not_say_how_many_sequences_there_are() -> None:
+    """Two of the 33 on two cards: a layer, and the output."""
+    one, two = (serve(quantization="q4_0", n_gpu_layers=2, gpus=gpus, gpu="h100-80g") for gpus in (1, 2))
+    assert one.serving is not None
+    assert two.serving is not None
+    assert one.serving.sequence_bytes == two.serving.sequence_bytes > 0
+    assert two.serving.max_concurrency >= one.serving.max_concurrency

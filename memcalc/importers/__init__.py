@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from memcalc.importers.facts import FLAG, Facts, whole
 from memcalc.importers.format import Format, finish, formats, load, read_into, recognised
-from memcalc.importers.links import follow
+from memcalc.importers.links import follow, over_bases
 from memcalc.importers.references import resolved
 from memcalc.importers.settle import settle
 from memcalc.importers.source import Source, parse_source, read_source
@@ -108,7 +108,9 @@ def finished(facts: Facts, sources: Sequence[tuple[Source, Format]]) -> Imported
 
 
 def _read(facts: Facts, source: Source, format_: Format, *, rank: float | None = None) -> None:
-    source, unresolved = resolved(source, facts.env)
+    if format_.bases:
+        source = over_bases(facts, source, format_.bases)
+    source, unresolved = resolved(source, facts.env, over=facts.overrides)
     read_into(facts, source, format_, rank=rank)
     quiet = format_.ignored
     for place, text in unresolved:

@@ -149,7 +149,9 @@ def _arguments(facts: Facts, words: Sequence[str], format_name: str, *, position
     if "~started_by_deepspeed" in facts.found and format_name == "trainer":
         parsed = _plain_deepspeed(facts, parsed)
     facts.rank = COMMAND
-    read_into(facts, as_source(parsed, format_), format_, rank=COMMAND)
+    source = as_source(parsed, format_)
+    facts.overrides = source.data
+    read_into(facts, source, format_, rank=COMMAND)
 
 
 def _long(key: str, shown: str) -> str:

@@ -82,6 +82,7 @@ class Facts:
         self.formats: set[str] = set()
         self.rank: float = 0
         self.env: Mapping[str, str] = {}
+        self.overrides: Mapping[str, Any] = {}
         self.folder = ""
 
     def put(self, name: str, value: Any, where: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from memcalc.errors import InputError, UnknownNameError
 from memcalc.importers.facts import Entry, Facts, Rule
 from memcalc.importers.source import Place, Source
+from memcalc.specs.files import describe
 
 PACKAGE = "memcalc.importers.formats"
 
@@ -32,6 +33,7 @@ class Format(NamedTuple):
         finish: what follows from several keys together; called once all sources are read.
         order: lower is asked first.
         strict: the framework refuses unknown keys at the top, and so does memcalc.
+        bases: the key under which a file names those that it overrides; "" where there is none.
         notes: sentences for the documentation.
     """
 
@@ -47,6 +49,7 @@ class Format(NamedTuple):
     finish: Callable[[Facts], None] | None = None
     order: int = 50
     strict: bool = False
+    bases: str = ""
     notes: str = ""
 
 
@@ -111,7 +114,8 @@ def write(facts: Facts, format_: Format, entry: Entry) -> None:
             facts.leave(entry)
     if rule is None or entry.value is None or (isinstance(entry.value, str) and entry.word in ("auto", "null", "none", "") and isinstance(rule, str)):
         return
-    if isinstance(entry.value, str) and entry.value.startswith("$"):
+    first = entry.value[0] if isinstance(entry.value, list) and entry.value else entry.value
+    if isinstance(first, str) and first.startswith("$"):
         facts.leave(entry, "no shell has put a value in its place")
         return
     if isinstance(rule, str):
@@ -154,9 +158,8 @@ def recognised(source: Source) -> Format:
     for format_ in formats():
         if format_.recognise(keys):
             return format_
-    some = ", ".join(list(source.data)[:4])
-    titles = ", ".join(format_.title for format_ in formats())
-    raise InputError(f"is no file that memcalc knows (its keys: {some}, …); it reads {titles}, and its own run files", where=source.name)
+    first = next(iter(source.data), "")
+    raise InputError(f"is no run file and no file of a framework that memcalc reads: unknown key {describe(first)}", where=source.at((str(first),)))
 
 
 __all__ = ["Format", "entries", "finish", "formats", "load", "normal", "read_into", "recognised", "write"]

@@ -9,7 +9,7 @@ from typing import Any
 from memcalc.errors import InputError
 from memcalc.importers.facts import DEEPSPEED, Facts, Link
 from memcalc.importers.format import Format, load, recognised
-from memcalc.importers.source import Source, read_source
+from memcalc.importers.source import Place, Source, read_source
 
 MAX_LINKS = 20
 """No launch names more files."""
@@ -43,6 +43,45 @@ def follow(facts: Facts, given: Mapping[str, str]) -> Iterator[tuple[Source, For
             source = read_source(path)
         format_ = load(link.format) if link.format else recognised(source)
         yield source, format_, link.rank
+
+
+def over_bases(facts: Facts, source: Source, key: str, *, trail: tuple[str, ...] = ()) -> Source:
+    """A file over those that it names under a key, the later winning; a map with ``_override_`` stands for the whole of what it overrides.
+
+    References wait until all is merged (nemo_rl/utils/config.py, load_config_with_inheritance).
+
+    Raises:
+        InputError: a file that is not there, lies outside, or overrides itself.
+    """
+    named = source.data.get(key)
+    paths = [path for path in (named if isinstance(named, list) else [named]) if isinstance(path, str) and path.endswith((".yaml", ".yml"))]
+    where = source.at((key,))
+    lines: dict[Place, int | str] = {place: f"{source.name}:{line}" if isinstance(line, int) else line for place, line in source.lines.items()}
+    data = {name: value for name, value in source.data.items() if name != key}
+    below: dict[str, Any] = {}
+    for path in paths:
+        found = located(Link(path, where, source.folder))
+        if found is None:
+            raise InputError(f"{path!r} is not found from the working directory or beside {source.name}", where=where)
+        real = os.path.realpath(found)
+        if real in trail or len(trail) > MAX_LINKS:
+            raise InputError(f"overrides itself, through {path}", where=where)
+        base = over_bases(facts, read_source(found), key, trail=(*trail, real))
+        facts.files.append((base.name, f"overridden by {source.name}"))
+        below, lines = _merged(below, base.data), {**base.lines, **lines}
+    return source._replace(data=_merged(below, data), lines=lines) if paths or trail else source
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    made = dict(below)
+    for key, value in above.items():
+        under = below.get(key)
+        if isinstance(value, Mapping):
+            own = {name: item for name, item in value.items() if name != "_override_"}
+            made[key] = _merged(under, own) if isinstance(under, Mapping) and not value.get("_override_") else own
+        else:
+            made[key] = value
+    return made
 
 
 def located(link: Link) -> str | None:
@@ -98,4 +137,4 @@ def name_deepspeed(facts: Facts, value: Any, *, where: str, key: str = "deepspee
         raise InputError(f"{key} is {value!r}; a path, a map or JSON text was expected", where=where)
 
 
-__all__ = ["follow", "located", "name_deepspeed"]
+__all__ = ["follow", "located", "name_deepspeed", "over_bases"]

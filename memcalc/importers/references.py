@@ -36,24 +36,25 @@ class Unresolved(NamedTuple):
     text: str
 
 
-def resolved(source: Source, env: Mapping[str, str] | None = None) -> tuple[Source, tuple[Unresolved, ...]]:
+def resolved(source: Source, env: Mapping[str, str] | None = None, *, over: Mapping[str, Any] | None = None) -> tuple[Source, tuple[Unresolved, ...]]:
     """The same without references, and those that could not be resolved, whose values are taken out.
 
     Args:
         source: a file, or arguments.
         env: what ``${oc.env:…}`` may see.
+        over: values of a command that stand in the place of the file's, by their dotted keys.
 
     Raises:
         InputError: a reference leads back to itself.
     """
-    reader = _Resolver(source, env or {})
+    reader = _Resolver(source, env or {}, over or {})
     data = reader.map(source.data, ())
     return source._replace(data=data), tuple(reader.unresolved)
 
 
 class _Resolver:
-    def __init__(self, source: Source, env: Mapping[str, str]) -> None:
-        self.source, self.env = source, env
+    def __init__(self, source: Source, env: Mapping[str, str], over: Mapping[str, Any]) -> None:
+        self.source, self.env, self.over = source, env, over
         self.unresolved: list[Unresolved] = []
         self._steps = 0
 
@@ -119,6 +120,8 @@ class _Resolver:
         dots = len(path) - len(path.lstrip("."))
         parts = tuple(part for part in re.split(r"[.\[\]]", path) if part)
         target = (*place[: len(place) - dots], *parts) if dots else parts
+        if ".".join(target) in self.over:
+            return self.over[".".join(target)]
         value: Any = self.source.data
         for part in target:
             if isinstance(value, Mapping) and part in value:

@@ -11,6 +11,12 @@ from typing import Any
 from memcalc.errors import InputError
 from memcalc.importers.facts import Facts, whole
 
+FUSED_LOSSES = ("fused_linear", "cut_cross_entropy", "chunked", "chunked_output")
+WHOLE_LOGITS = ("simpo", "orpo", "reward", "distill")
+"""Tasks that take no loss in tiles, either."""
+HEADS = ("lm_head", "output_layer", "embed_out")
+MEGATRON_NAMES = {"word_embeddings": "embed_tokens", "output_layer": "lm_head"}
+SERVERS_OWN = ("gpu_memory_utilization", "tensor_parallel_size", "sleep_level", "bucket_mb")
 PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp8": "bfloat16", "bfloat16": "bfloat16", "float16": "float16"}
 DEGREES = ("sharding.tp", "sharding.pp", "sharding.cp")
 
@@ -27,21 +33,61 @@ def settle(facts: Facts) -> None:
     _dtypes(facts)
     _batches(facts)
     _loss(facts)
+    _offloaded(facts)
+    if facts.get("rollout.engine") in ("transformers", "deepspeed"):
+        for key in SERVERS_OWN:  # written for a server, and of no use to what generates here
+            facts.found.pop(f"rollout.{key}", None)
     if facts.get("~reentrant", False) and facts.get("recompute") == "full":
         facts.derive("use_reentrant", value=True, where=facts.where("~reentrant"))
 
 
 def _loss(facts: Facts) -> None:
     """A fused loss where memcalc cannot count it: whole logits are counted, which is more, and the estimate says so."""
+    loss, task = facts.get("loss"), facts.get("task", "train")
+    if loss not in FUSED_LOSSES:
+        return
+    why = None
+    if facts.get("code", "transformers") != "transformers":
+        why = f"beside {facts.get('code')}'s own head"
+    elif task not in ("train", "inference") and (loss != "chunked" or task in WHOLE_LOGITS):
+        why = f"of task {task}"
+    elif {*_names(facts.get("lora.target_modules")), *_names(facts.get("lora.modules_to_save"))} & set(HEADS) and facts.get("~lora", False):
+        why = "over a head that is adapted"
+    elif _head_is_cut(facts, str(loss)):
+        why = "over a head that is cut"
+    if why is not None:
+        fact = facts.found["loss"]
+        facts.unused.append(f"{fact.where}: a {loss} loss {why} is not counted; whole logits are")
+        facts.found["loss"] = fact._replace(value="cross_entropy")
+
+
+def _names(value: Any) -> tuple[str, ...]:
+    return tuple(map(str, value)) if isinstance(value, (list, tuple)) else (str(value),)
+
+
+def _stage(facts: Facts) -> Any:
     config = facts.get("sharding.deepspeed")
     block = config.get("zero_optimization") if isinstance(config, dict) else None
-    stage = block.get("stage", 0) if isinstance(block, dict) else facts.get("sharding.zero", 0)
-    tp, gathers = whole(facts.get("sharding.tp", 1), name="sharding.tp"), facts.get("sharding.engine") == "deepspeed" and stage == 3
-    cut = tp > 1 or (gathers and facts.get("loss") == "chunked")
-    if facts.get("loss") in ("fused_linear", "cut_cross_entropy", "chunked") and cut and facts.get("code", "transformers") == "transformers":
-        fact = facts.found["loss"]
-        facts.unused.append(f"{fact.where}: a {fact.value} loss over a head that is cut is not counted; whole logits are")
-        facts.found["loss"] = fact._replace(value="cross_entropy")
+    return block.get("stage", 0) if isinstance(block, dict) else facts.get("sharding.zero", 0)
+
+
+def _head_is_cut(facts: Facts, loss: str) -> bool:
+    if whole(facts.get("sharding.tp", 1), name="sharding.tp") > 1:
+        return loss != "chunked_output"
+    return loss == "chunked" and facts.get("sharding.engine") == "deepspeed" and _stage(facts) == 3
+
+
+def _offloaded(facts: Facts) -> None:
+    """accelerate puts DeepSpeed's CPU Adam in the place of whatever it offloads (utils/deepspeed.py, map_pytorch_optim_to_deepspeed)."""
+    config, asked = facts.get("sharding.deepspeed"), facts.get("optimizer")
+    block = config.get("zero_optimization") if isinstance(config, dict) else None
+    device = block.get("offload_optimizer") if isinstance(block, dict) else None
+    if not isinstance(device, dict) or device.get("device", "none") == "none" or facts.get("sharding.deepspeed_auto") != "trainer":
+        return
+    if isinstance(asked, str) and asked.startswith(("adamw_", "paged_adamw_")) and asked not in ("adamw_torch", "adamw_torch_fused"):
+        fact = facts.found["optimizer"]
+        facts.assumed.append(f"{fact.where}: DeepSpeed's CPU Adam in the place of {asked}, as accelerate steps what is offloaded")
+        facts.found["optimizer"] = fact._replace(value="adamw_torch")
 
 
 def _cards(facts: Facts) -> None:
@@ -110,8 +156,14 @@ def _adapters(facts: Facts) -> None:
             del facts.found[name]
     elif "lora.r" not in facts.found:
         facts.derive("lora.r", 8, "default of PEFT")
+    _megatron_names(facts)
     targets = facts.get("lora.target_modules")
-    if isinstance(targets, str) and targets.strip().lower() in ("all", "all-linear", "all_linear"):
+    if isinstance(targets, (list, tuple)) and "all-linear" in targets:
+        fact = facts.found["lora.target_modules"]
+        others = " ".join(str(name) for name in targets if name != "all-linear")
+        facts.unused.append(f"{fact.where}: {others} beside all-linear: adapters of linear layers alone are counted")
+        facts.found["lora.target_modules"] = fact._replace(value="all-linear")
+    elif isinstance(targets, str) and targets.strip().lower() in ("all", "all-linear", "all_linear"):
         facts.found["lora.target_modules"] = facts.found["lora.target_modules"]._replace(value="all-linear")
     elif isinstance(targets, str):
         names = tuple(name for name in targets.replace(",", " ").split() if name)
@@ -128,6 +180,14 @@ def _adapters(facts: Facts) -> None:
     facts.derive("quantization", name, facts.where("~bits"))
     if bits == 4 and facts.get("~quant_storage") is not None:
         facts.derive("bnb_4bit_quant_storage", str(facts.get("~quant_storage")), facts.where("~quant_storage"))
+
+
+def _megatron_names(facts: Facts) -> None:
+    """The token table and the head by their names in transformers."""
+    for key in ("lora.target_modules", "lora.modules_to_save"):
+        fact = facts.found.get(key)
+        if fact is not None and facts.get("code") == "megatron" and isinstance(fact.value, (list, tuple)):
+            facts.found[key] = fact._replace(value=tuple(MEGATRON_NAMES.get(str(name), str(name)) for name in fact.value))
 
 
 def _dtypes(facts: Facts) -> None:

@@ -135,7 +135,7 @@ def test_why_one_of_several_runs_is_refused_is_said_in_full(cli: Cli, tmp_path: 
     (tmp_path / "bad.yaml").write_text("hello: 1\n", encoding="utf-8")
     done = cli("check", "run.yaml", "bad.yaml")
     assert done.status == 2
-    assert "memcalc: bad.yaml:1: unknown key 'hello'" in done.err
+    assert "memcalc: bad.yaml:1: is no run file and no file of a framework that memcalc reads: unknown key 'hello'" in done.err
     assert "run.yaml" in done.out
 
 

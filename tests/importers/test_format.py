@@ -66,6 +66,8 @@ def test_what_people_posted_goes_in_as_it_is(given: dict[str, str]) -> None:
         ("stage: sft\nfinetuning_type: full\nbf16: true\n", "dtype", "float32"),
         ("stage: sft\nfinetuning_type: full\npure_bf16: true\nbf16: true\n", "dtype", "bfloat16"),
         ("stage: sft\nfinetuning_type: full\ndisable_gradient_checkpointing: true\n", "recompute", "none"),
+        ("base_model: m\nmicro_batch_size: 1\nplugins: [axolotl.integrations.liger.LigerPlugin]\nliger_rope: true\n", "loss", None),
+        ("base_model: m\nmicro_batch_size: 1\nliger_fused_linear_cross_entropy: true\n", "loss", "fused_linear"),
         ("model: m\ngpu-memory-utilization: 0.9\nmax-model-len: 1K\n", "seq_len", 1024),
         ("model: m\ngpu-memory-utilization: 0.9\nmax-model-len: 1k\n", "seq_len", 1000),
         ("model: m\ngpu-memory-utilization: 0.9\nmax-model-len: auto\n", "seq_len", None),
@@ -81,7 +83,7 @@ def test_an_unknown_key_is_listed_with_its_line_and_a_remark_is_not() -> None:
 
 
 def test_unknown_keys_of_no_framework_are_refused() -> None:
-    with pytest.raises(InputError, match="is no file that memcalc knows"):
+    with pytest.raises(InputError, match="no file of a framework that memcalc reads: unknown key 'hello'"):
         import_text("hello: world\n")
 
 

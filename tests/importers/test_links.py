@@ -82,7 +82,20 @@ def test_configurations_that_frameworks_ship_need_no_file(folder: Path) -> None:
 
 
 def test_a_recipe_overrides_the_file_that_it_is_made_from(folder: Path) -> None:
-    (folder / "base.yaml").write_text("policy: {model_name: m, train_micro_batch_size: 4, max_total_sequence_length: 512}\ngrpo: {}\n")
-    (folder / "recipe.yaml").write_text("defaults: base.yaml\npolicy: {train_micro_batch_size: 2}\ngrpo: {}\n")
-    data = import_files([str(folder / "recipe.yaml")]).layer.data
-    assert (data["model"], data["micro_batch"], data["seq_len"]) == ("m", 2, 512)
+    """References of the base see what the recipe, or the command, puts in their place; `_override_` drops what stood there."""
+    (folder / "base.yaml").write_text(
+        "policy:\n  model_name: m\n  train_micro_batch_size: 4\n  max_total_sequence_length: 512\n"
+        "  logprob_batch_size: ${policy.train_micro_batch_size}\n  dtensor_cfg: {enabled: true, context_parallel_size: 2}\ngrpo: {num_prompts_per_step: 8}\n"
+    )
+    (folder / "middle.yaml").write_text("defaults: [base.yaml]\npolicy: {dtensor_cfg: {_override_: true, enabled: true}}\n")
+    (folder / "recipe.yaml").write_text("defaults: middle.yaml\npolicy: {train_micro_batch_size: 2}\ngrpo: {num_generations_per_prompt: 4}\n")
+    found = import_files([str(folder / "recipe.yaml")])
+    data = found.layer.data
+    assert (data["model"], data["micro_batch"], data["seq_len"], data["rl"]["score_micro_batch"]) == ("m", 2, 512, 2)
+    assert "cp" not in data["sharding"]
+    assert next(origin.where for origin in found.origins if origin.key == "seq_len").endswith("base.yaml:4")
+    command = ["python", "run_grpo.py", "--config", str(folder / "recipe.yaml"), "policy.train_micro_batch_size=1"]
+    assert import_files([], command=command).layer.data["rl"]["score_micro_batch"] == 1
+    (folder / "base.yaml").write_text("defaults: recipe.yaml\npolicy: {}\n")
+    with pytest.raises(InputError, match="overrides itself"):
+        import_files([str(folder / "recipe.yaml")])

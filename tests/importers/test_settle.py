@@ -129,3 +129,28 @@ def test_virtual_tokens_of_an_adapter() -> None:
 def test_adapters_that_are_not_counted_are_refused_by_name(keys: dict[str, Any], named: str) -> None:
     with pytest.raises(InputError, match=named):
         adapter(**keys)
+
+
+OFFLOADED = {"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "value", "said"),
+    [
+        ({"loss": "fused_linear", "task": "grpo"}, "loss", "cross_entropy", "of task grpo"),
+        ({"loss": "chunked", "task": "grpo"}, "loss", "chunked", ""),
+        ({"loss": "chunked", "task": "orpo"}, "loss", "cross_entropy", "of task orpo"),
+        ({"loss": "fused_linear", "code": "megatron"}, "loss", "cross_entropy", "beside megatron's own head"),
+        ({"loss": "cut_cross_entropy", "x_lora": True, "lora__target_modules": ["lm_head"]}, "loss", "cross_entropy", "a head that is adapted"),
+        ({"loss": "chunked_output", "sharding__tp": 2}, "loss", "chunked_output", ""),
+        ({"x_lora": True, "lora__target_modules": ["all-linear", "router"]}, "lora.target_modules", "all-linear", "router beside all-linear"),
+        ({"x_lora": True, "code": "megatron", "lora__modules_to_save": ("output_layer",)}, "lora.modules_to_save", ("lm_head",), ""),
+        ({"x_deepspeed": OFFLOADED, "optimizer": "adamw_bnb_8bit"}, "optimizer", "adamw_torch", ""),
+        ({"x_deepspeed": OFFLOADED, "optimizer": "adamw_bnb_8bit", "x_auto_by": "deepspeed"}, "optimizer", "adamw_bnb_8bit", ""),
+        ({"rollout__engine": "transformers", "rollout__sleep_level": 1}, "rollout.sleep_level", None, ""),
+    ],
+)
+def test_what_cannot_be_counted_as_it_stands_is_counted_as_more_and_said(given: dict[str, Any], key: str, value: Any, said: str) -> None:
+    facts = settled(**given)
+    assert facts.get(key) == value
+    assert (said in " ".join(facts.unused)) if said else not facts.unused

@@ -103,12 +103,15 @@ def is_foreign(word: str) -> bool:
     if word.endswith(".json") and _is_model(word):
         return False
     source = read_source(word)
-    if set(source.data) <= set(run_keys().children):
+    own = set(source.data) & set(run_keys().children)
+    if own == set(source.data):
         return False
     try:
         recognised(source)
     except InputError:
-        return word.endswith(".json")
+        if own:
+            return False  # a run file with a key that there is not
+        raise
     return True
 
 

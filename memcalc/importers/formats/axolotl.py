@@ -43,9 +43,7 @@ def _plugins(facts: Facts, entry: Entry) -> None:
     for plugin in entry.value if isinstance(entry.value, list) else [entry.value]:
         if "cut_cross_entropy" in str(plugin):
             facts.put("loss", "cut_cross_entropy", entry.where)
-        elif "liger" in str(plugin).lower():
-            facts.put("loss", "fused_linear", entry.where)
-        else:
+        elif "liger" not in str(plugin).lower():  # which of Liger's kernels run is said by keys of their own
             facts.leave(entry._replace(value=plugin))
 
 
@@ -90,11 +88,13 @@ KEYS: dict[str, Rule] = {
     "sequence_parallel_degree": whole_number("sharding.cp"),
     "expert_parallel_size": whole_number("sharding.ep"),
     "plugins": _plugins,
+    "liger_fused_linear_cross_entropy": switch("loss", "fused_linear", None),
+    "cut_cross_entropy": switch("loss", "cut_cross_entropy", None),
     "liger_*": unless("false", why="fused kernels keep fewer tensors"),
     "chunked_cross_entropy": switch("loss", "chunked", None),
     "tiled_mlp": when("", None),
     "embeddings_skip_upcast": switch("kbit_upcast", off=None, on=False),
-    "rl": lambda facts, entry: facts.put("task", {"ipo": "dpo"}.get(entry.word, entry.word), entry.where),
+    "rl": word("task", {name: name for name in ("dpo", "kto", "orpo", "simpo", "grpo", "gspo")} | {"ipo": "dpo", "gdpo": "grpo"}),
     "trl*": unless(),
     "vllm*": unless(),
     "relora*": unless("false", 0),

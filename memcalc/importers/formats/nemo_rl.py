@@ -6,18 +6,27 @@ from collections.abc import Mapping
 from typing import Any
 
 from memcalc.errors import InputError
-from memcalc.importers.facts import TRAINER, Entry, Facts, Link, Rule
+from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
 from memcalc.importers.rules import Write, each, names, switch, unless, whole_number, word
 
 VERSION = "NeMo-RL 0.5"
+ENGINES = {"vllm": "vllm", "sglang": "sglang", "hf": "transformers", "megatron": "transformers"}
+SECTIONS = (
+    *("policy", "grpo", "ppo", "dpo", "sft", "distillation", "value", "loss_fn", "data", "data_plane", "env", "cluster", "checkpointing", "logger"),
+    *("async_rl", "generation", "teacher"),
+)
+"""Any of which may stand alone beside ``defaults``: a recipe holds what it overrides."""
 
 
 def recognise(keys: Mapping[str, Any]) -> bool:
-    """By ``policy`` beside an algorithm; Automodel by ``_target_`` in its model."""
+    """By ``policy`` beside an algorithm, or what a recipe overrides of another file; Automodel by ``_target_`` in its model."""
     model = keys.get("model")
     automodel = isinstance(model, Mapping) and "_target_" in model and ("distributed" in keys or "step_scheduler" in keys)
-    return ("policy" in keys and any(key in keys for key in ("grpo", "generation", "dpo", "sft", "loss_fn", "cluster"))) or automodel
+    over = keys.get("defaults")
+    bases = [over] if isinstance(over, str) else over if isinstance(over, list) else []
+    recipe = any(isinstance(base, str) and base.endswith((".yaml", ".yml")) for base in bases) and any(key in keys for key in SECTIONS)
+    return recipe or automodel or ("policy" in keys and any(key in keys for key in ("grpo", "generation", "dpo", "sft", "loss_fn", "cluster")))
 
 
 def _below(section: str) -> dict[str, Rule]:
@@ -44,16 +53,7 @@ def _adapters(facts: Facts, entry: Entry) -> None:
     facts.put("lora.r", entry.number, entry.where)
 
 
-def _base(facts: Facts, entry: Entry) -> None:
-    """The files whose values this one overrides, the later winning."""
-    named = [entry.value] if isinstance(entry.value, str) else entry.value
-    for path in named if isinstance(named, list) else ():
-        if isinstance(path, str) and path.endswith((".yaml", ".yml")):
-            facts.links.append(Link(path, entry.where, facts.folder, "nemo_rl", facts.rank - 1))
-
-
 KEYS: dict[str, Rule] = {
-    "defaults": _base,
     "policy.model_name": "model",
     "policy.train_micro_batch_size": whole_number("micro_batch"),
     "policy.train_global_batch_size": whole_number("~global_batch"),
@@ -67,7 +67,7 @@ KEYS: dict[str, Rule] = {
     "policy.dtensor_cfg.lora_cfg.match_all_linear": switch("lora.target_modules", "all-linear", None),
     "policy.megatron_cfg.peft.enabled": switch("~megatron.lora"),
     "policy.logprob_batch_size": whole_number("rl.score_micro_batch"),
-    "policy.generation.backend": word("rollout.engine", {"vllm": "vllm", "sglang": "sglang", "hf": "transformers", "megatron": "transformers"}),
+    "policy.generation.backend": word("rollout.engine", ENGINES, otherwise="leave"),
     "policy.generation.colocated.enabled": switch("rollout.cards", "same", "other"),
     "policy.generation.vllm_cfg.gpu_memory_utilization": "rollout.gpu_memory_utilization",
     "policy.generation.vllm_cfg.tensor_parallel_size": whole_number("rollout.tensor_parallel_size"),
@@ -149,4 +149,6 @@ FORMAT = Format(
     defaults={"micro_batch": 1},
     finish=finish,
     order=13,
+    bases="defaults",
+    notes="The files that `defaults` names are merged, the later winning, before references are followed.",
 )  # fmt: skip

@@ -98,7 +98,7 @@ KEYS: dict[str, Rule] = {
     **{f"{ROLLOUT}{name}": rule for name, rule in HELD.items()},
     f"{ROLLOUT}prompt_length": whole_number("~prompt"),
     f"{ROLLOUT}response_length": whole_number("~response"),
-    f"{ROLLOUT}name": word("rollout.engine", ENGINES),
+    f"{ROLLOUT}name": word("rollout.engine", ENGINES, otherwise="leave"),
     f"{ROLLOUT}n": whole_number("rollout.num_generations"),
     f"{ROLLOUT}gpu_memory_utilization": "rollout.gpu_memory_utilization",
     f"{ROLLOUT}tensor_model_parallel_size": whole_number("rollout.tensor_parallel_size"),

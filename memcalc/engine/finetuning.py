@@ -31,6 +31,7 @@ OF_TRAINED_MODULES = (*OF_ONE_LOSS, "packing", "fp8")
 """Keys that say how modules are run in training, which no server reads."""
 
 OF_TRAINING = (
+    *("lengths", "holds_logits", "upcast_logits"),
     *("loss", "optimizer", "optimizer_foreach", "momentum", "optimizer_rank", "optim_target_modules", "grad_accum", "trainable_layers", "checkpoint_save"),
     *("recompute", "recompute_method", "recompute_num_layers", "recompute_modules", "use_reentrant"),
     *("sharding.reduce_dtype", "sharding.gradient_as_bucket_view", "sharding.bucket_cap_mb", "sharding.sync_each_batch"),
@@ -250,6 +251,8 @@ def ignored_by_training(run: Run) -> tuple[str, ...]:
         found = dict.fromkeys(OF_TRAINING, "nothing is trained")
         if run.sharding.zero in (1, 2):
             found["sharding.zero"] = "there are no states or gradients to shard"
+    elif run.sharding.pp > 1 or run.task != "train":
+        found["lengths"] = "lengths that vary are played for one model without a pipeline"
     if run.quantization is not None and (run.quantization not in UPCAST or sharded(run)):
         found["kbit_upcast"] = f"a base in {run.quantization} keeps its dtype here"
     if run.quantization is not None and not run.quantization.startswith(("nf4", "fp4")):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from memcalc.engine.estimate import estimate
@@ -54,3 +56,10 @@ def test_segments_that_grow_in_place_keep_less_of_lengths_that_vary() -> None:
     fixed, growing = (estimate(Run.model_validate(run | {"expandable_segments": on})).ranks[0] for on in (False, True))
     assert growing.reserved_bytes < 0.9 * fixed.reserved_bytes
     assert growing.reserved_bytes >= growing.allocated_bytes
+
+
+@pytest.mark.parametrize("keys", [{"task": "inference"}, {"hardware": {"gpus": 2}, "sharding": {"pp": 2}}], ids=str)
+def test_where_lengths_are_not_played_the_answer_says_so(keys: dict[str, Any]) -> None:
+    """Listed with what was read and not used."""
+    found = estimate(Run.model_validate({"model": "qwen2.5-0.5b", "seq_len": 512, "lengths": {"min": 64}, **keys}))
+    assert any(line.startswith("lengths: ") for line in found.ignored)

@@ -81,7 +81,18 @@ def _cells(row: Checked) -> tuple[str, ...]:
     needs, capacity = facts["device_bytes"], facts["capacity_bytes"]
     shown = ["" if size is None else unit_for(size).full(size) for size in (needs, capacity)]
     peak = words.instant(facts["instant"]) if facts["instant"] else ""
-    return (shorten(row.name, 44), shorten(str(facts["model"] or ""), 28), peak, *shown, shorten(str(facts["verdict"]), 60))
+    return (shorten(row.name, 44), shorten(str(facts["model"] or ""), 28), peak, *shown, shorten(_said(row, str(facts["verdict"])), 60))
+
+
+def _said(row: Checked, verdict: str) -> str:
+    """The verdict; of a server that finds its own cache too small, that; of one that starts, how many sequences it holds."""
+    answer = row.estimate
+    if answer is None or answer.serving is None or answer.verdict is None:
+        return verdict
+    if answer.verdict.refusal and answer.verdict.headroom_bytes >= 0:
+        return f"does not start: cache for {answer.serving.largest_model_len:,} tokens, not for {answer.serving.max_model_len:,}"
+    held = f"{answer.serving.max_concurrency:,.1f} × {answer.serving.max_model_len:,} tokens"
+    return f"{verdict}, {held}" if answer.verdict.fits else verdict
 
 
 __all__ = ["Checked", "as_json", "comma_separated", "markdown", "sort_key", "text"]

@@ -23,6 +23,17 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
+def test_servers_say_what_they_hold_or_why_they_do_not_start(cli: Cli, tmp_path: Path) -> None:
+    """Both need 73.24 GiB of 79.10, since the pool takes what is left."""
+    server = "task: inference\ncode: vllm\nhardware: {gpu: h100-80g, gpus: 2}\nsharding: {tp: 2}\nserving: {max_model_len: %d}\nmodel: llama-3.1-70b\n"
+    for name, length in (("short.yaml", 8192), ("long.yaml", 131_072)):
+        (tmp_path / name).write_text(server % length, encoding="utf-8")
+    done = cli("check", "short.yaml", "long.yaml", "--format", "markdown")
+    assert done.status == 1
+    assert "fits, 1.4 × 8,192 tokens" in done.out
+    assert "does not start: cache for 11,440 tokens, not for 131,072" in done.out
+
+
 def test_several_files_are_one_job_and_flags_win(cli: Cli) -> None:
     done = cli("estimate", "--from", "acc.yaml", "--from", "train.yaml", "--seq-len", "256", "--format", "json", "--explain-inputs")
     assert done.status == 0, done.err

@@ -32,8 +32,8 @@ def runs_of(given: Given) -> Iterator[tuple[str, Run]]:
         return
     from memcalc.whatif.compare import variant
 
-    for base in bases or [None]:
-        layers, _ = told(given, [] if base is None else [base])
+    for base in bases or [""]:
+        layers, _ = told(given, [base] if base else [])
         for word in variants:
             yield (f"{base} {word}" if len(bases) > 1 else word), merged([*layers, key_layer(variant(word))])
 

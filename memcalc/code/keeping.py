@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from memcalc.dataclass import dataclass
 from memcalc.formulas.kv_cache import CACHE_TYPES, CacheType, cache_type, grouped, kept_tokens
 from memcalc.specs.model import Axis
-from memcalc.specs.run import Run
-from memcalc.specs.serving import GenerationSpec
 from memcalc.tape import functional as F
 from memcalc.tape.span import maximum
 from memcalc.tape.tensor import Tensor, numel
 from memcalc.units import ceil_div
 
 if TYPE_CHECKING:
+    from memcalc.specs.run import Run
+    from memcalc.specs.serving import GenerationSpec
     from memcalc.code.context import Context
 
 CACHED = ("key", "value", "latent", "rotary key")

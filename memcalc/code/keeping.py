@@ -16,9 +16,9 @@ from memcalc.tape.tensor import Tensor, numel
 from memcalc.units import ceil_div
 
 if TYPE_CHECKING:
+    from memcalc.code.context import Context
     from memcalc.specs.run import Run
     from memcalc.specs.serving import GenerationSpec
-    from memcalc.code.context import Context
 
 CACHED = ("key", "value", "latent", "rotary key")
 """What a cache holds of attention; all other names are of states, which every cache keeps as they are."""

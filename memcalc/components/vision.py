@@ -62,6 +62,7 @@ class ImageEmbedding(Component):
         embedding_name: the module that holds all but that norm.
         dropout: on what comes out.
         picked: real images are picked out of padding first, and positions looked up for each of them (Idefics 3).
+        outer: the model's forward has a variable for pixels in its own dtype (ViT).
     """
 
     patches: PatchConv
@@ -74,6 +75,7 @@ class ImageEmbedding(Component):
     embedding_name: str = "embeddings"
     dropout: float = 0.0
     picked: bool = False
+    outer: bool = False
 
     def own_weights(self) -> Iterator[Weight]:
         """The class token (hidden,) and the table (positions, hidden)."""
@@ -295,6 +297,19 @@ class Deepstack(Component):
     """
 
     name: str
+
+
+@dataclass(frozen=True)
+class FirstToken(Component):
+    """What ends a model of images alone: a linear layer on the class token of each.
+
+    Attributes:
+        proj: hidden → the pooler's width, or as many as there are labels.
+        activation: of a pooler; none after it, and the loss of each image's label, where there is none.
+    """
+
+    proj: Linear
+    activation: str = ""
 
 
 @dataclass(frozen=True)

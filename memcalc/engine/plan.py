@@ -11,13 +11,13 @@ from memcalc.code.context import Settings
 from memcalc.components.quantized import packed
 from memcalc.dataclass import dataclass
 from memcalc.engine.blocks import profile
-from memcalc.engine.flow import Flow, Profile, unused
+from memcalc.engine.flow import PIXELS, Flow, Profile, unused
 from memcalc.engine.recompute import Unit, units_of
 from memcalc.engine.settings import sight_of, tied_paths
 from memcalc.engine.sums import with_sums
 from memcalc.specs.job import Job
 from memcalc.specs.model import Axis, Block, Weight
-from memcalc.tape.tensor import numel
+from memcalc.tape.tensor import Shape, numel
 from memcalc.units import DTYPE_BYTES
 
 
@@ -143,6 +143,11 @@ class Plan:
         return sum(s.num_params * s.copies for s in self.shards())
 
     @property
+    def ids_path(self) -> str:
+        """Where its input stands."""
+        return PIXELS if self.ids.dtype == "float32" else "batch/input_ids"
+
+    @property
     def beside_ids(self) -> str:
         """What a batch that is padded, or packed, says of its tokens."""
         return "batch/position_ids" if self.settings.packed else "batch/attention_mask"
@@ -193,7 +198,7 @@ def make_plan(
         sends: whether there is a stage after it.
         records: blocks that have been recorded already; new ones are added.
     """
-    ids = flow = Flow((Axis("micro_batch", settings.batch), Axis("seq_len", settings.seq - settings.virtual)), "int64", requires_grad=False)
+    ids = flow = front_of(job, settings)
     shared: dict[str, Flow] = {}
     if arrival is not None:
         flow, shared = arrival.hidden, arrival.shared
@@ -245,9 +250,26 @@ def make_plan(
         parts.append(Part(block, made, shards_of(block, own or settings, layers, runs=own is not None)))
         anew.append(record)
     parts = with_sums(parts, anew)
-    pixels, of_images = (None, ()) if sight is None or job.model.vision is None else (sight[1], job.model.vision.beside(ids.shape, job.run.images))
-    beside_ids = tuple((f"batch/{name}", Flow(shape, "int64", requires_grad=False)) for name, shape in of_images)
-    return Plan(tuple(parts), settings, ids, frozenset(kept), leaf, arrival, sends, pixels, beside_ids)
+    beside_ids = tuple((f"batch/{name}", Flow(shape, "int64", requires_grad=False)) for name, shape in _beside(job, settings, ids))
+    return Plan(tuple(parts), settings, ids, frozenset(kept), leaf, arrival, sends, sight and sight[1], beside_ids)
+
+
+def front_of(job: Job, settings: Settings) -> Flow:
+    """What the model reads: token ids, or images where there is no text."""
+    rows, vision = Axis("micro_batch", settings.batch), job.model.vision
+    if vision is not None and vision.alone:
+        return Flow(vision.pixels(settings.batch, job.image_size), "float32", requires_grad=False)
+    return Flow((rows, Axis("seq_len", settings.seq - settings.virtual)), "int64", requires_grad=False)
+
+
+def _beside(job: Job, settings: Settings, ids: Flow) -> tuple[tuple[str, Shape], ...]:
+    """What the batch says besides of images, or of what is to be seen in them."""
+    vision = job.model.vision
+    if vision is None:
+        return ()
+    if vision.alone:
+        return (("labels", ids.shape[:1]),) if settings.training else ()
+    return vision.beside(ids.shape, job.run.images) if job.run.images else ()
 
 
 def _inputs_of(

@@ -10,9 +10,11 @@ from memcalc.engine.deepspeed_run import settle
 from memcalc.engine.degrees import check_degrees
 from memcalc.engine.effect import ignored_knobs, refuse
 from memcalc.engine.finetuning import assumed_of, ignored_by_training, load_quantised, refuse_elsewhere, refuse_finetuning, with_liger, with_mini_batches
+from memcalc.engine.images import images_of, with_images
 from memcalc.engine.optimizers import optimizer_for
 from memcalc.engine.optimizers.check import check_optimizer, ignored_by_optimizer
 from memcalc.engine.precision import with_precision
+from memcalc.engine.settings import is_encoder
 from memcalc.errors import InputError, ShardingError
 from memcalc.specs.job import Job, Mesh
 from memcalc.specs.run import Run
@@ -51,7 +53,7 @@ def resolve(run: Run) -> Job:
     if not any(block.role == "embedding" for block in model.blocks):
         raise InputError(f"{model.name} reads no text, so no step of it is known; `memcalc models show {model.name}` counts its parameters", where="model")
     settled = settle(with_precision(with_liger(with_mini_batches(run), model)), hidden_size=model.hidden_size)
-    run, model, assumed = load_quantised(settled.run, model)
+    run, model, assumed = load_quantised(with_images(settled.run, model), model)
     tied, model = model.tied, remade(run, model)
     assumptions = [*settled.assumptions, *assumed, *model.presumed, *assumed_of(run, model)]
     if tied and not model.tied:
@@ -85,7 +87,7 @@ def resolve(run: Run) -> Job:
         micro_batch=run.micro_batch * run.num_beams,
         seq_len=seq_len,
         foreach=optimizer.has_foreach and steps_all_at_once(run, engine),
-        assumptions=(*assumptions, *_assumed_cache(run)),
+        assumptions=(*assumptions, *_assumed_cache(run, model)),
         notes=tuple(notes),
         ignored=once(
             (
@@ -160,8 +162,8 @@ def _of_file(run: Run) -> Run:
     return read_run(run, code="llamacpp")
 
 
-def _assumed_cache(run: Run) -> tuple[str, ...]:
-    told = run.task != "inference" or run.code != "transformers" or "cache_implementation" in run.generation.model_fields_set
+def _assumed_cache(run: Run, model: ModelSpec) -> tuple[str, ...]:
+    told = is_encoder(model) or run.task != "inference" or run.code != "transformers" or "cache_implementation" in run.generation.model_fields_set
     return () if told else (f"cache_implementation dynamic: transformers' own, in {run.autocast or run.dtype}",)
 
 
@@ -185,28 +187,6 @@ def steps_all_at_once(run: Run, engine: str) -> bool:
     if run.optimizer_foreach is not None:
         return run.optimizer_foreach
     return not (run.sharding.tp > 1 and run.code == "transformers" and engine != "deepspeed")
-
-
-def images_of(run: Run, model: ModelSpec, seq_len: int) -> tuple[int, list[str]]:
-    """Pixels of an image either way (0 where there are none), and what was assumed.
-
-    Raises:
-        InputError: the model sees no images, none of that size, or more of them than the sequence has room for.
-    """
-    vision = model.vision
-    if vision is None:
-        if run.images or run.image_size is not None:
-            raise InputError(f"{model.name} sees no images", where="images" if run.images else "image_size")
-        return 0, []
-    if not run.images:
-        return 0, ["images 0: the vision tower is held, and takes no gradient"]
-    if "the vision tower on images" in model.untraced:
-        raise InputError(f"the vision tower of {model.model_type} models is counted, not run: leave images out, or trace the model", where="images")
-    size = vision.size(run.image_size, name=model.name)
-    tokens = vision.text_tokens(size)
-    if run.images * tokens > seq_len:
-        raise InputError(f"{run.images} images of {size} pixels are {run.images} * {tokens} tokens, more than the {seq_len} of seq_len", where="images")
-    return size, [] if run.image_size is not None else [f"image_size {size}: what the model is made for"]
 
 
 def engine_of(run: Run, deepspeed: DeepSpeed | None = None) -> tuple[str, int]:

@@ -106,12 +106,14 @@ def trainable_of(job: Job) -> Callable[[str], bool] | None:
 
 
 def tied_paths(blocks: Sequence[Block]) -> tuple[str, str] | None:
-    """Where both ends of a model share a table: the path of the head's weight, and that of the table."""
+    """Where both ends of a model share a table: the path of the head's weight, and that of the table; of one whose copy is trained, the original."""
     head = next((b for b in blocks if b.role == "head" and getattr(b.module, "tied", False)), None)
     front = next((b for b in blocks if b.role == "embedding"), None)
     if head is None or front is None:
         return None
-    return f"{head.path}/{head.module.proj.name}/weight", f"{front.path}/{next(front.module.own_weights()).name}"  # type: ignore[attr-defined]
+    original = getattr(front.module, "original", None)
+    table = next(front.module.own_weights()) if original is None else original.weight
+    return f"{head.path}/{head.module.proj.name}/weight", f"{front.path}/{table.name}"  # type: ignore[attr-defined]
 
 
 def num_trainable(job: Job) -> int:
@@ -127,7 +129,7 @@ def num_trainable(job: Job) -> int:
 def sight_of(job: Job, settings: Settings) -> tuple[Settings, Flow] | None:
     """How the vision tower runs, and the pixels that it begins with; None where there are no images. Every rank holds all of a tower."""
     vision = job.model.vision
-    if vision is None or not job.run.images:
+    if vision is None or vision.alone or not job.run.images:
         return None
     images, size = settings.batch * job.run.images, job.image_size
     tower = replace(

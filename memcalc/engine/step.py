@@ -15,6 +15,7 @@ from memcalc.formulas.loss import cached_bytes, similarity_bytes
 from memcalc.tape.tensor import numel
 from memcalc.units import DTYPE_BYTES
 
+IMAGES = Reason("images in fp32, as processors make them")
 RECEIVED = "activations/received hidden_states"
 CACHED = "activations/embeddings and their gradients"
 
@@ -96,7 +97,7 @@ def infer(walk: Walk, plan: Plan, strategy: Strategy) -> None:
 def let_go(walk: Walk, plan: Plan) -> None:
     """What the prefill read is no longer held."""
     if plan.arrival is None:
-        walk.free("batch/input_ids", num_bytes(plan.ids))
+        walk.free(plan.ids_path, num_bytes(plan.ids))
         if plan.pixels is not None:
             walk.free(PIXELS, num_bytes(plan.pixels))
         if plan.settings.padded:
@@ -185,9 +186,9 @@ class _Stream:
     def begin(self) -> None:
         arrival = self.plan.arrival
         if arrival is None:
-            self.walk.alloc("batch/input_ids", num_bytes(self.plan.ids), Reason("micro_batch * seq_len * 8"))
+            self.walk.alloc(self.plan.ids_path, num_bytes(self.plan.ids), IMAGES if self.plan.ids_path == PIXELS else Reason("micro_batch * seq_len * 8"))
             if self.plan.pixels is not None:
-                self.walk.alloc(PIXELS, num_bytes(self.plan.pixels), Reason("images in fp32, as processors make them"))
+                self.walk.alloc(PIXELS, num_bytes(self.plan.pixels), IMAGES)
             if self.plan.settings.padded:
                 self.walk.alloc(self.plan.beside_ids, num_bytes(self.plan.ids), Reason("micro_batch * seq_len * 8"))
             for path, flow in self.plan.beside:

@@ -29,6 +29,7 @@ class Vision:
         flat: the tower takes patches that are cut out already.
         casts: its code casts pixels to the model's dtype; otherwise the batch has to hold them in it.
         types: the batch says of each token whether it is an image's.
+        alone: there is no text: a sequence is one image.
     """
 
     patch: int
@@ -45,6 +46,7 @@ class Vision:
     flat: bool = False
     casts: bool = True
     types: bool = False
+    alone: bool = False
 
     def size(self, asked: int | None, *, name: str) -> int:
         """Pixels of an image, either way: as asked, or the model's own.
@@ -118,4 +120,4 @@ class Vision:
     @property
     def padded(self) -> int:
         """Tokens of a tile, with padding."""
-        return ceil_div(self.patches(self.image_size or 0) + self.class_tokens, self.padded_to) * self.padded_to
+        return int(ceil_div(self.patches(self.image_size or 0) + self.class_tokens, self.padded_to)) * self.padded_to

@@ -23,7 +23,7 @@ print(*sorted(name for name in sys.modules if name.startswith("memcalc.models.fa
 """
 
 PUBLISHED: dict[str, dict[str, Any]] = json.loads((Path(__file__).parents[1] / "data" / "params.json").read_text())
-"""Facts of published config.json files with their exact counts: of the class of transformers that is named, or of the model's own code or card; and small ones."""
+"""Facts of published config.json files with their exact counts: of transformers' class that is named, or of the model's own code or card; and small ones."""
 
 MODULES = [path for path in sorted(Path(families.__file__).parent.glob("*.py")) if not path.name.startswith("_")]
 

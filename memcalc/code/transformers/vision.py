@@ -5,7 +5,7 @@ from __future__ import annotations
 from memcalc.code.context import TOWER, Context, program_for, runs
 from memcalc.code.transformers.dropout import dropout
 from memcalc.code.transformers.mask import make_mask, mask_name
-from memcalc.components.vision import AveragePool, Deepstack, ImageEmbedding, Join, PatchConv, Projector, Unseen
+from memcalc.components.vision import AveragePool, Deepstack, FirstToken, ImageEmbedding, Join, PatchConv, Projector, Unseen
 from memcalc.specs.model import Axis, Weight
 from memcalc.tape import functional as F
 from memcalc.tape.functional.activations import apply_activation
@@ -39,7 +39,10 @@ def image_embedding(ctx: Context, m: ImageEmbedding, pixels: Tensor) -> Tensor:
     """pixels (images, channels, height, width) → (images, patches, hidden) (ViTEmbeddings, CLIPVisionEmbeddings, SiglipVisionEmbeddings)."""
     weights = list(m.own_weights())
     with ctx.inside(m.embedding_name):
-        x = ctx.run(m.patches, pick_images(ctx, pixels) if m.picked else cast_pixels(ctx, pixels))
+        x = pick_images(ctx, pixels) if m.picked else cast_pixels(ctx, pixels)
+        if m.outer and not ctx.settings.records and x is not pixels:
+            ctx.shared["pixel_values"] = x
+        x = ctx.run(m.patches, x)
         inner = [w._replace(name=w.name.removeprefix(f"{m.embedding_name}/")) for w in weights]
         if m.class_name:
             x = class_and_patches(ctx.parameter(inner[0]), x, (ctx.batch, ctx.seq, m.patches.hidden))
@@ -63,6 +66,20 @@ def positions(ctx: Context, table: Weight, *, each: bool = False) -> Tensor:
         return F.embedding(ctx.tape.new((ctx.batch, ctx.seq), "int64", "position_ids"), ctx.parameter(table), width, "position_embeds")
     ids = Tensor(ctx.tape, (Axis("one", 1), rows), "int64", None)
     return F.embedding(ids, ctx.parameter(table), width, "position_embeds")
+
+
+@runs(FirstToken)
+def first_token(ctx: Context, m: FirstToken, x: Tensor) -> Tensor:
+    """x (images, patches, hidden) → the class token pooled; or its logits, in training the loss (ViTPooler, ViTForImageClassification)."""
+    y = ctx.run(m.proj, F.narrow(x, (x.shape[0], x.shape[-1])))
+    if m.activation:
+        ctx.shared["last_hidden_state"] = x  # the model returns both
+        return apply_activation(y, m.activation)
+    if not ctx.settings.training:
+        return y
+    ctx.shared["logits"] = y
+    labels = Tensor(ctx.tape, (ctx.batch,), "int64", None)  # the batch's own
+    return F.nll_loss(F.log_softmax(F.cast(y, "float32", "logits in fp32") if ctx.settings.autocast else y), labels)
 
 
 @runs(Unseen)

@@ -79,6 +79,7 @@ def image_layer(
     out_bias: bool = True,
     rotary: Rotary | None = None,
     softmax: Literal["fp32", "model"] = "fp32",
+    dropouts: tuple[float, float] = (0.0, 0.0),
 ) -> DecoderLayer:
     """A layer of a tower whose images are rows of a batch: LayerNorms, attention that sees all patches, a network of two layers.
 
@@ -90,6 +91,7 @@ def image_layer(
         qkv_bias, out_bias: which projections have one.
         rotary: of models that turn queries and keys.
         softmax: whether eager code casts scores up for it.
+        dropouts: on what each branch adds, and on the probabilities of attention.
     """
     norm = LayerNorm(hidden)
     attention = Attention(
@@ -103,8 +105,9 @@ def image_layer(
         rotary=rotary,
         causal=False,
         softmax=softmax,
+        dropout=dropouts[1],
     )
-    return DecoderLayer(norm, attention, norm, two_layers(("fc1", "fc2"), (hidden, intermediate, hidden), activation))
+    return DecoderLayer(norm, attention, norm, two_layers(("fc1", "fc2"), (hidden, intermediate, hidden), activation), dropout=dropouts[0])
 
 
 def whole_heads(config: Config, hidden: int, heads: int) -> None:

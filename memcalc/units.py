@@ -76,8 +76,7 @@ def parse_bytes(text: str | int, *, where: str | None = None) -> int:
         raise InputError(f"{text!r} is not a size; write a number and a unit such as 75GiB or 80GB", where=where)
     size = round(float(match.group(1)) * unit)
     if not 0 < size <= MAX_CARD_BYTES or (size < MiB and not match.group(2)):
-        unit = "" if match.group(2) else " bytes"
-        raise InputError(f"no card has {text}{unit} of memory; write a size such as 75GiB or 80GB", where=where)
+        raise InputError(f"no card has {text}{'' if match.group(2) else ' bytes'} of memory; write a size such as 75GiB or 80GB", where=where)
     return size
 
 

@@ -194,9 +194,7 @@ def engine_of(run: Run, deepspeed: DeepSpeed | None = None) -> tuple[str, int]:
     if deepspeed is not None:
         return "deepspeed", deepspeed.zero.stage
     sharding = run.sharding
-    engine = sharding.engine
-    if engine is None:
-        engine = {"megatron": "megatron", "torchtitan": "fsdp2"}.get(run.code, "ddp")
+    engine: str = sharding.engine or {"megatron": "megatron", "torchtitan": "fsdp2"}.get(run.code, "ddp")
     zero = sharding.zero
     if zero is None:
         zero = 3 if engine in ("fsdp1", "fsdp2") else int(engine == "megatron" and bool(sharding.use_distributed_optimizer))

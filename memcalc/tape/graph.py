@@ -19,6 +19,6 @@ def saved_above(tensors: Iterable[Tensor]) -> list[Tensor]:
         if not isinstance(node, Node) or id(node) in seen:
             continue
         seen.add(id(node))
-        found += node.saved
+        found += [kept for kept in node.saved if isinstance(kept, Tensor)]  # what was sent to the host is not on the card
         queue += [edge[0] for edge in node.edges if edge is not None]
     return found

@@ -76,7 +76,8 @@ def resolve(run: Run) -> Job:
     mesh = mesh_of(run)
     assumptions += check_degrees(run, model, mesh)
     if zero > 0 and mesh.dp * mesh.cp == 1:
-        notes.append(f"ZeRO-{zero} over one data-parallel rank shards nothing: give more ranks with --dp or --gpus")
+        what = engine if engine in ("fsdp1", "fsdp2") else f"ZeRO-{zero}"
+        notes.append(f"{what} over one data-parallel rank shards nothing: give more ranks with --dp or --gpus")
     run, model = of_code(run, model, mesh, engine=engine, seq_len=seq_len)
     job = Job(
         run=run,

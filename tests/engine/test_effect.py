@@ -9,6 +9,7 @@ import pytest
 from memcalc.engine.effect import KNOBS, OF_CODE, SLEEPING, ignored_knobs
 from memcalc.engine.estimate import estimate
 from memcalc.errors import InputError
+from memcalc.specs.read import read_run
 from memcalc.specs.run import Run, ShardingSpec
 
 
@@ -61,3 +62,9 @@ def test_every_knob_is_a_key_of_the_run_file() -> None:
     """And engines' own keys that nobody was told about are found."""
     assert {*KNOBS, *OF_CODE, *SLEEPING} <= set(ShardingSpec.model_fields)
     assert ignored_knobs(Run.model_validate({"model": "m"}), "ddp") == ()
+
+
+@pytest.mark.parametrize(("engine", "zero", "instead"), [("fsdp2", 0, "ddp"), ("fsdp2", 1, "deepspeed"), ("fsdp1", 2, "deepspeed")])
+def test_a_stage_that_an_engine_does_not_have_names_the_engine_that_has_it(engine: str, zero: int, instead: str) -> None:
+    with pytest.raises(InputError, match=f"engine {engine} shards weights, as stage 3 does, so zero {zero} cannot be; .* use engine {instead}"):
+        estimate(read_run("llama-7b", engine=engine, zero=zero, gpus=8))

@@ -255,9 +255,14 @@ def check(job: Job) -> None:
     asked, offload, mesh = job.run.sharding, job.run.offload, job.mesh
     if offload.params == "nvme" or (offload.optimizer is not None and offload.params is None):
         raise InputError(f"engine {job.engine} moves weights, gradients and optimizer states to the host together: offload.params: cpu", where="offload")
-    if job.zero in (1, 2):
+    if job.zero != 3:
         own = "reshard_after_forward: false" if job.engine == "fsdp2" else "fsdp_sharding_strategy: SHARD_GRAD_OP"
-        raise InputError(f"engine {job.engine} has no ZeRO stage {job.zero}; weights that stay gathered after forward are {own}", where="sharding.zero")
+        instead = "ddp" if job.zero == 0 else "deepspeed"
+        raise InputError(
+            f"engine {job.engine} shards weights, as stage 3 does, so zero {job.zero} cannot be; leave zero out ({own} keeps them gathered after forward), "
+            f"or use engine {instead}",
+            where="sharding.zero",
+        )
     if isinstance(mesh.dp, int) and mesh.dp % mesh.dp_replicate:
         able = [d for d in range(1, mesh.dp + 1) if mesh.dp % d == 0]
         raise ShardingError(

@@ -51,6 +51,21 @@ class Member(NamedTuple):
         return f"gradients/{self.shard.path}"
 
 
+class Bucket:
+    """What waits to be reduced.
+
+    Attributes:
+        members: the parameters, in the order in which their gradients came.
+        numel: elements in all.
+        apart: its only gradient is too large for the buffer and has stayed where it was.
+    """
+
+    def __init__(self) -> None:
+        self.members: list[Member] = []
+        self.numel = 0
+        self.apart = False
+
+
 class Rank(Marked):
     """One rank under DeepSpeed.
 

@@ -17,27 +17,12 @@ from typing import Any
 from memcalc.engine.plan import Part, Plan, Shard
 from memcalc.engine.result import Term
 from memcalc.engine.strategies._marked import free
-from memcalc.engine.strategies.deepspeed.common import BUCKET, PARTITION, Member, Rank, each, flatten_weights
+from memcalc.engine.strategies.deepspeed.common import BUCKET, PARTITION, Bucket, Member, Rank, each, flatten_weights
 from memcalc.engine.strategies.deepspeed.layout import Layout
 from memcalc.engine.walk import Reason, Walk
 from memcalc.formulas import zero
 from memcalc.specs.job import Job
 from memcalc.tape.tensor import Record
-
-
-class Bucket:
-    """What waits to be reduced.
-
-    Attributes:
-        members: the parameters, in the order in which their gradients came.
-        numel: elements in all.
-        apart: its only gradient is too large for the buffer and has stayed where it was.
-    """
-
-    def __init__(self) -> None:
-        self.members: list[Member] = []
-        self.numel = 0
-        self.apart = False
 
 
 class Stage12(Rank):

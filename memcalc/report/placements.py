@@ -55,7 +55,7 @@ def conclusion(found: Placements) -> str:
 def flags_of(one: Placement) -> str:
     """As flags of ``memcalc estimate``."""
     parts = [f"--{name} {value}" for name, value in _degrees(one) if value > 1]
-    shared = [f"--{SHARING[one.run.code].replace('_', '-')}"] * (one.dp > 1)
+    shared = [f"--{SHARING[one.run.code].replace('_', '-')}"] if one.dp > 1 else []
     return " ".join([*parts, *shared, f"--gpus {one.cards}"])
 
 

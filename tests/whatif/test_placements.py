@@ -78,6 +78,19 @@ def test_degrees_that_are_given_are_kept_and_reasons_are_told() -> None:
         placed("llama-3.1-8b", tp=3, gpus=3)
 
 
+@pytest.mark.parametrize(
+    ("code", "keys", "flags"),
+    [
+        ("transformers", {"seq_len": 512}, "--gpus 1"),
+        ("trtllm", {"max_model_len": 512}, "--gpus 1"),
+        ("sglang", {"max_model_len": 512}, "--gpus 1"),
+        ("llamacpp", {"seq_len": 512, "quantization": "q4_0"}, "--gpus 1"),
+    ],
+)
+def test_every_code_has_words(code: str, keys: dict[str, Any], flags: str) -> None:
+    assert f"flags: {flags}." in report.conclusion(placed("qwen3-0.6b", code=code, **keys))
+
+
 def test_the_words() -> None:
     two = placed("llama-3.1-70b", gpus=8, max_model_len=8192)
     assert "Fewest cards: 2 (tp 2), 1 sequence at once, one of up to" in report.text(two, Style(100))

@@ -71,6 +71,15 @@ def num_experts(model: ModelSpec) -> int:
     return max((weight.shape[i].size for _, weight, _ in model.weights() for kind, i in weight.cuts if kind == "expert"), default=0)
 
 
+def num_parts(code: str, cp: int) -> int:
+    """Equal parts that a sequence is cut into for context-parallel ranks.
+
+    >>> num_parts("transformers", 2), num_parts("megatron", 2), num_parts("megatron", 1)
+    (2, 4, 1)
+    """
+    return cp if code == "transformers" or cp == 1 else 2 * cp
+
+
 def check_sequence(run: Run, model: ModelSpec, mesh: Mesh) -> None:
     """Each rank has as long a part of the sequence as any other; Megatron-core's and torchtitan's, two parts, one from either end.
 
@@ -79,7 +88,7 @@ def check_sequence(run: Run, model: ModelSpec, mesh: Mesh) -> None:
     """
     if mesh.cp == 1:
         return
-    parts = mesh.cp if run.code == "transformers" else 2 * mesh.cp
+    parts = num_parts(run.code, mesh.cp)
     if run.seq_len is not None and run.seq_len % parts:
         near = f"{run.seq_len // parts * parts}, {(run.seq_len // parts + 1) * parts}" if run.seq_len > parts else str(parts)
         raise ShardingError(f"seq_len {run.seq_len} does not divide into {parts} parts for cp {mesh.cp}; the nearest that do: {near}", where="sharding.cp")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from memcalc.engine.degrees import num_parts
 from memcalc.engine.estimate import walk_ranks
 from memcalc.engine.verdict import device_terms, reservation
 from memcalc.errors import InputError
@@ -106,9 +107,7 @@ def _peak(walk: Any) -> int:
 
 def granule(job: Job) -> int:
     """Lengths are a multiple of this: the ranks that cut sequences."""
-    mesh = job.mesh
-    halves = 2 if job.run.code == "megatron" and mesh.cp > 1 else 1
-    return int(mesh.cp * halves * (mesh.tp if mesh.sp else 1))
+    return num_parts(job.run.code, int(job.mesh.cp)) * int(job.mesh.tp if job.mesh.sp else 1)
 
 
 def largest(fits: Callable[[Ints], Bools], *, cap: int, step: int = 1, marks: Iterable[int] = ()) -> int:

@@ -45,3 +45,5 @@ def test_a_good_guess_saves_looks() -> None:
 def test_lengths_are_cut_evenly() -> None:
     job = resolve(read_run("llama-3.1-8b", code="megatron", tp=4, sp=True, cp=2, gpus=8))
     assert granule(job) == 16
+    assert granule(resolve(read_run("llama-3.1-8b", code="torchtitan", cp=2, gpus=8))) == 4
+    assert granule(resolve(read_run("llama-3.1-8b", cp=2, gpus=8))) == 2

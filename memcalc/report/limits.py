@@ -29,7 +29,7 @@ def text(found: Limits, style: Style) -> str:
     parts = [wrap(head(found), style.width), "\n".join(lines), *([wrap(tokens(found), style.width)] if found.tokens else []), *notes(found)]
     if found.probes:
         trial = wrap("To find the batch by trial, with what max_memory_allocated should read:", style.width)
-    parts += [f"{trial}\n{_indented(probes)}", style.paint(wrap(RULE, style.width), DIM)]
+        parts += [f"{trial}\n{_indented(probes)}", style.paint(wrap(RULE, style.width), DIM)]
     return "\n\n".join(parts)
 
 

@@ -127,7 +127,7 @@ def limits(run: Run, *, limit_bytes: int | None = None, margin: float = 0.0) -> 
 
 def _served(job: Job, room: Room) -> Limits:
     """Of a server: the longest sequence and the most sequences that the pool holds, which no allocator has a say in."""
-    from memcalc.whatif.served import at_most
+    from memcalc.whatif.served import LONGEST, at_most
 
     if room.room_bytes < find_gpu(job.run.hardware.gpu or "").capacity_bytes:
         raise InputError(f"{job.run.code} takes a share of its card: say how large, not a limit or margin", where="code")
@@ -135,9 +135,10 @@ def _served(job: Job, room: Room) -> Limits:
     rank, serving = found.answer.most_loaded, found.answer.serving
     assert serving is not None
     cache = tuple((kind, n) for kind, n in (("kv_cache", serving.kv_cache_bytes), ("weights", rank.instants[0].allocated_bytes)))
-    need_bytes = rank.device_bytes
+    need_bytes, longest = rank.device_bytes, found.largest_model_len
+    stop = "the pool is full" if longest < LONGEST else "no longer one is looked for"
     answers = (
-        Limit("seq_len", job.seq_len, found.largest_model_len, found.largest_model_len, need_bytes, None, "decode", cache, stop="the pool is full"),
+        Limit("seq_len", job.seq_len, longest, longest, need_bytes, None, "decode", cache, stop=stop),
         Limit("micro_batch", job.micro_batch, found.num_sequences, found.num_sequences, need_bytes, None, "decode", cache, stop="the pool is full"),
     )
     return Limits(job, room, answers, None, ())

@@ -39,6 +39,15 @@ def test_it_exits_1_where_nothing_fits(cli: Cli) -> None:
     assert "none" in done.out
 
 
+@pytest.mark.parametrize(("model", "stop"), [("qwen2.5-0.5b", "the pool is full"), ("mamba-130m", "no longer one is looked for")])
+def test_a_servers_pool_is_what_ends_it(cli: Cli, model: str, stop: str) -> None:
+    """No trials are shown: no allocator has a say in it."""
+    done = cli("limits", model, "--task", "inference", "--code", "vllm", "--gpu", "h100-80g", "--seq-len", "512")
+    assert (done.status, done.err) == (0, "")
+    assert stop in next(line for line in done.out.splitlines() if line.startswith("seq_len"))
+    assert "by trial" not in done.out
+
+
 def test_a_limit_stands_for_a_card(cli: Cli) -> None:
     assert "of the limit" in cli("limits", "qwen2.5-0.5b", "--limit", "20GiB", "--seq-len", "64", "--margin", "10%").out
     assert "no card named" in cli.refused("limits", "qwen2.5-0.5b")

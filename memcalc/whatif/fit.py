@@ -107,7 +107,7 @@ def _peak(walk: Any) -> int:
 
 def granule(job: Job) -> int:
     """Lengths are a multiple of this: the ranks that cut sequences."""
-    return num_parts(job.run.code, int(job.mesh.cp)) * int(job.mesh.tp if job.mesh.sp else 1)
+    return num_parts(job.run.code, int(job.mesh.cp)) * int(job.mesh.tp if job.mesh.sp or job.run.code == "torchtitan" else 1)
 
 
 def largest(fits: Callable[[Ints], Bools], *, cap: int, step: int = 1, marks: Iterable[int] = ()) -> int:

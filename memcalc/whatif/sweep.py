@@ -13,6 +13,7 @@ from itertools import product
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memcalc.dataclass import dataclass
+from memcalc.engine.degrees import num_parts
 from memcalc.engine.estimate import walk_ranks
 from memcalc.engine.resolve import SERVERS, resolve
 from memcalc.engine.settings import components, windows_of
@@ -76,7 +77,7 @@ def sweep(make: Callable[[dict[str, Any]], Run], axes: Mapping[str, Sequence[Any
     """Every combination of the axes' values.
 
     Args:
-        make: the run for values of the swept keys (for ``micro_batch`` and ``seq_len``: the first of each).
+        make: the run for values of the swept keys (for ``micro_batch`` and ``seq_len``: one of each).
         axes: values by key, in the order in which they are to vary, the last one fastest; the sizes of the batch vary fastest, the length before all.
         progress: told how many combinations are done.
 
@@ -89,15 +90,28 @@ def sweep(make: Callable[[dict[str, Any]], Run], axes: Mapping[str, Sequence[Any
     shared = {key: values for key, values in axes.items() if key not in SIZES}
     for combination in product(*shared.values()):
         values = dict(zip(shared, combination, strict=True))
-        first = {key: int(array[0]) for key, array in sizes.items()}
-        try:
-            job: Job | str = resolve(make(values | first))
-        except InputError as error:
-            job = str(error)
+        job = _resolved(make, values, sizes)
         for batch, seq in _grid(sizes, job):
             yield from _evaluate(job, values, batch, seq)
             if progress is not None:
                 progress(len(batch))
+
+
+def _resolved(make: Callable[[dict[str, Any]], Run], values: dict[str, Any], sizes: Mapping[str, Ints]) -> Job | str:
+    """The job with a length that can be, if any of those can that are likely to: the one that the highest power of two divides, and the longest."""
+    first = {key: int(array[0]) for key, array in sizes.items()}
+    lengths = sizes["seq_len"].tolist() if "seq_len" in sizes else []
+    likely = {max(lengths, key=lambda n: (n & -n, n)): None, max(lengths): None} if lengths else {}
+    tried = [_tried(make, values | first | one) for one in ([{"seq_len": length} for length in likely] or [{}])]
+    return next((job for job in tried if not isinstance(job, str)), tried[0])
+
+
+def _tried(make: Callable[[dict[str, Any]], Run], values: dict[str, Any]) -> Job | str:
+    """The job, or why it cannot be."""
+    try:
+        return resolve(make(values))
+    except InputError as error:
+        return str(error)
 
 
 def _grid(sizes: Mapping[str, Ints], job: Job | str) -> Iterator[tuple[Ints, Ints]]:
@@ -124,7 +138,12 @@ def _evaluate(job: Job | str, values: dict[str, Any], batch: Ints, seq: Ints) ->
         return
     names: tuple[str, ...] = ()
     refused: list[tuple[Ints, str]] = []
-    for same, answer in answers(job, batch, seq):
+    left: Ints = np.arange(len(batch))
+    for bad, reason in _lengths_refused(job, seq):
+        refused.append((left[bad[left]], reason))
+        left = left[~bad[left]]
+    for some, answer in answers(job, batch[left], seq[left]) if len(left) else ():
+        same = left[some]
         if isinstance(answer, str):
             refused.append((same, answer))
         else:
@@ -135,8 +154,21 @@ def _evaluate(job: Job | str, values: dict[str, Any], batch: Ints, seq: Ints) ->
     if able.any():
         found = _held(job, batch[able], seq[able])
         yield Points(values, batch[able], seq[able], peak[able], when[able], names, None, outside_bytes(job), capacity, found)
-    for same, reason in refused:
+    for same, reason in (one for one in refused if len(one[0])):
         yield Points(values, batch[same], seq[same], peak[same], when[same], (), reason)
+
+
+def _lengths_refused(job: Job, seq: Ints) -> Iterator[tuple[Any, str]]:
+    """Which lengths cannot be, and why: of what `resolve` asks of the one that it sees."""
+    mesh, code = job.mesh, job.run.code
+    parts = num_parts(code, mesh.cp) * (mesh.tp if code == "torchtitan" else 1)
+    if parts > 1:
+        yield seq % parts != 0, f"seq_len: it does not divide into the {parts} parts of cp {mesh.cp}{f' * tp {mesh.tp}' if code == 'torchtitan' else ''}"
+    if job.model.vision is not None and job.model.vision.alone:
+        yield seq != job.seq_len, f"seq_len: an image of {job.model.name} is {job.seq_len} tokens"
+    elif job.run.images and job.model.vision is not None:
+        tokens = job.run.images * job.model.vision.text_tokens(job.image_size)
+        yield seq < tokens, f"images: {job.run.images} images are {tokens} tokens, more than seq_len"
 
 
 def _held(job: Job, batch: Ints, seq: Ints) -> tuple[Held, ...]:

@@ -90,6 +90,21 @@ def test_arrays_equal_single_runs_of_every_engine(model: str, keys: dict[str, An
         assert int(points.peak_bytes[i]) == max(int(shot.total) for one in walked for shot in one.walk.instants.values())
 
 
+@pytest.mark.parametrize(
+    ("model", "keys", "lengths", "able"),
+    [
+        ("llama-3.2-1b", {"code": "megatron", "cp": 2, "gpus": 4}, [1001, 1024, 3074, 4096], [1024, 4096]),
+        ("llama-3.2-1b", {"code": "torchtitan", "tp": 4, "gpus": 8}, [1022, 4096], [4096]),
+        ("qwen2.5-vl-7b", {"images": 2, "image_size": 1120}, [512, 4096], [4096]),
+        ("vit-base", {"task": "inference"}, [128, 197], [197]),
+    ],
+)
+def test_a_length_that_cannot_be_is_refused_by_itself(model: str, keys: dict[str, Any], lengths: list[int], able: list[int]) -> None:
+    points = list(sweep(lambda values: read_run(model, **keys, **values), {"seq_len": lengths}))
+    assert [some.seq_len.tolist() for some in points if some.reason is None] == [able]
+    assert sorted(n for some in points if some.reason is not None for n in some.seq_len.tolist()) == sorted({*lengths} - {*able})
+
+
 def test_sizes_beyond_64_bits_are_counted_without_wrapping_round() -> None:
     huge, large = 2**40, 2**36
     rows = {}

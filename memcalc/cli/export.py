@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from memcalc.cli.shell.command import Command, Given, Option
 from memcalc.cli.shell.files import FROM, asked
 from memcalc.cli.shell.output import OUT_FILE, sink
@@ -19,15 +21,16 @@ def options() -> tuple[Option, ...]:
 
 def run(given: Given) -> int:
     """Do it."""
-    from memcalc.engine.resolve import resolve
-    from memcalc.importers.export import export, exporters
+    from memcalc.importers.export import exporters
+    from memcalc.whatif.written import written
 
     wanted = given.text("to")
     if wanted is None:
         raise InputError(f"needs a format; accepted: {', '.join(exporters())}", where="--to")
-    question = asked(given, given.arguments)
-    resolve(question.run)  # a run that cannot be is refused here rather than by the framework
-    sink(given).write(export(question.run, wanted))
+    found = written(asked(given, given.arguments).run, wanted)
+    sink(given).write(found.text)
+    if found.beside:
+        print(f"memcalc: {wanted} has no words for {', '.join(found.beside)}: say them beside it", file=sys.stderr)
     return 0
 
 

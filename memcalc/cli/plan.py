@@ -112,6 +112,7 @@ def exported(found: Plans, wanted: str) -> str:
     """
     from memcalc.importers.export import export
     from memcalc.report.plan import name_of
+    from memcalc.whatif.written import written
 
     reason = "no way fits"
     for one in found.fitting:
@@ -120,11 +121,12 @@ def exported(found: Plans, wanted: str) -> str:
             reason = f"none of the {len(found.fitting)} cheapest plans runs there; fix the engine with --engine, or look for more with --top"
             continue
         try:
-            text = launch(one, export) if wanted == TORCHRUN else export(one.run, wanted)
+            text, beside = (launch(one, export), ()) if wanted == TORCHRUN else written(one.run, wanted)
         except InputError as error:
             reason = str(error)
             continue
-        print(f"memcalc: {name_of(one.way)}", file=sys.stderr)
+        left = f"; {wanted} has no words for {', '.join(beside)}" if beside else ""
+        print(f"memcalc: {name_of(one.way)}{left}", file=sys.stderr)
         return text
     raise InputError(reason, where=f"--export {wanted}")
 

@@ -75,12 +75,8 @@ def import_files(
     Raises:
         InputError: a file that cannot be read, is of no known format, or names another that is not there.
     """
-    facts = Facts()
+    facts = _flagged(flags or {})
     facts.env = dict(env or {})
-    facts.rank = FLAG
-    for name, value in (flags or {}).items():
-        if name in BATCH_AND_CARDS:
-            facts.put(name, whole(value, name=name) if isinstance(value, str) else value, "flag")
     sources = [(source, recognised(source)) for source in map(read_source, paths)]
     if command:
         from memcalc.importers.commands import read_command
@@ -89,10 +85,19 @@ def import_files(
     return finished(facts, sources)
 
 
-def import_text(text: str, *, name: str = "text") -> Imported:
-    """One file from its text."""
+def _flagged(flags: Mapping[str, Any]) -> Facts:
+    facts = Facts()
+    facts.rank = FLAG
+    for name, value in flags.items():
+        if name in BATCH_AND_CARDS:
+            facts.put(name, whole(value, name=name) if isinstance(value, str) else value, "flag")
+    return facts
+
+
+def import_text(text: str, *, name: str = "text", flags: Mapping[str, Any] | None = None) -> Imported:
+    """One file from its text; `flags` as in `import_files`."""
     source = parse_source(text, name=name)
-    return finished(Facts(), [(source, recognised(source))])
+    return finished(_flagged(flags or {}), [(source, recognised(source))])
 
 
 def finished(facts: Facts, sources: Sequence[tuple[Source, Format]]) -> Imported:

@@ -6,6 +6,7 @@ from importlib import import_module
 
 from memcalc.errors import InputError, UnknownNameError
 from memcalc.importers.format import PACKAGE, formats
+from memcalc.specs.read import Layer
 from memcalc.specs.run import Run
 
 
@@ -29,4 +30,16 @@ def export(run: Run, format_name: str) -> str:
     return written
 
 
-__all__ = ["export", "exporters"]
+def read_back(text: str, format_name: str, *, gpus: int | None) -> Layer:
+    """What is read of a run that was written in a format, started on so many cards."""
+    from memcalc.importers import import_files, import_text
+
+    flags = {} if gpus is None else {"hardware.gpus": gpus}
+    if format_name == "megatron":
+        return import_files([], command=["torchrun", "--nproc-per-node", str(gpus or 1), "pretrain_gpt.py", *text.split()], flags=flags).layer
+    if format_name == "vllm":
+        return import_files([], command=text.split()).layer
+    return import_text(text, name=f"{format_name}.{'toml' if format_name == 'torchtitan' else 'yaml'}", flags=flags).layer
+
+
+__all__ = ["export", "exporters", "read_back"]

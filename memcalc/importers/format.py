@@ -81,8 +81,9 @@ def finish(facts: Facts) -> None:
 
 
 def entries(source: Source, format_: Format) -> Iterator[tuple[Place, Any]]:
-    """The values of a source; a map that the table knows as a whole stays whole."""
-    whole = {key for key in format_.keys if not any(mark in key for mark in "*?[")}
+    """The values of a source; a map that the table knows as a whole, and no key of which it knows, stays whole."""
+    opened = {key.rpartition(".")[0] for key in format_.keys}
+    whole = {key for key in format_.keys if key not in opened and not any(mark in key for mark in "*?[")}
     yield from _entries(source.data, (), whole)
 
 

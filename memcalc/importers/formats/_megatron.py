@@ -41,6 +41,8 @@ def flags(run: Run) -> str:
     s = run.sharding
     if run.code != "megatron" and s.engine != "megatron":
         raise InputError("the run is not Megatron's: give it code megatron", where="code")
+    if run.lora is not None:
+        raise InputError("Megatron-LM's flags have no adapters", where="lora")
     gpus = run.hardware.gpus or (s.dp or 1) * s.tp * s.pp * s.cp
     dp = s.dp or gpus // (s.tp * s.pp * s.cp)
     numbers: dict[str, Any] = {
@@ -70,6 +72,8 @@ def flags(run: Run) -> str:
         else {}
     )
     numbers |= {"cross-entropy-fusion-impl": s.cross_entropy_fusion_impl} if s.cross_entropy_fusion_impl else {}
+    numbers |= {"optimizer": run.optimizer} if run.optimizer == "sgd" else {}
+    numbers |= {"fp8-format": "hybrid"} if run.fp8 == "te" else {}
     numbers |= {"attention-backend": {"flash_attention_2": "flash", "sdpa": "fused", "eager": "unfused"}[run.attention]}
     switches = {
         "sequence-parallel": s.sp,

@@ -170,9 +170,9 @@ def export(run: Run) -> str:
         "num_machines": 1,
         "num_processes": run.hardware.gpus or (s.dp or 1) * s.tp * s.cp,
     }
+    if engine != "deepspeed" and run.autocast is None:
+        data["mixed_precision"] = "no"
     if engine in ("fsdp1", "fsdp2"):
-        if run.autocast is None and run.dtype != "float32":
-            data["mixed_precision"] = "no"
         data["fsdp_config"] = _fsdp(run, engine)
     if engine == "deepspeed":
         if s.deepspeed is not None:

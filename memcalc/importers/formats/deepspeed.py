@@ -56,8 +56,11 @@ def _everything(facts: Facts, entry: Entry) -> None:
 
 def _enabled(name: str) -> Any:
     def write(facts: Facts, entry: Entry) -> None:
-        if isinstance(entry.value, Mapping) and entry.value.get("enabled") is True:
+        enabled = entry.value.get("enabled") if isinstance(entry.value, Mapping) else None
+        if enabled is True:
             facts.put("~mixed_precision", name, entry.where)
+        elif enabled is False and "~mixed_precision" not in facts.found:
+            facts.put("~mixed_precision", "no", entry.where)
 
     return write
 
@@ -113,6 +116,8 @@ def export(run: Run) -> str:
     data["zero_optimization"] = block
     data.setdefault("bf16", {"enabled": run.dtype == "bfloat16"})
     data.setdefault("fp16", {"enabled": run.dtype == "float16"})
+    if run.autocast is not None:
+        data.setdefault("torch_autocast", {"enabled": True, "dtype": run.autocast})
     data["train_micro_batch_size_per_gpu"] = run.micro_batch
     data["gradient_accumulation_steps"] = run.grad_accum
     data.pop("train_batch_size", None)

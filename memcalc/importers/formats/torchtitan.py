@@ -186,6 +186,7 @@ def export(run: Run) -> str:
             "dtype": run.dtype,
             "mixed_precision_param": run.autocast or run.dtype,
             "mixed_precision_reduce": s.reduce_dtype or "float32",
+            "enable_cpu_offload": run.offload.params == "cpu",
             "global_batch_size": run.micro_batch * run.grad_accum * shard * s.dp_replicate,
         },
         "parallelism": {

@@ -172,14 +172,44 @@ def export(run: Run) -> str:
         data["use_liger_kernel"] = True
     if run.seq_len is not None:
         data["max_length"] = run.seq_len
-    if run.lora is not None:
-        targets = run.lora.target_modules
-        data |= {"use_peft": True, "lora_r": run.lora.r, "lora_dropout": run.lora.dropout}
-        data["lora_target_modules"] = list(targets) if isinstance(targets, tuple) else targets
-    if run.quantization in ("nf4", "nf4-dq", "fp4"):
-        data |= {"load_in_4bit": True, "bnb_4bit_quant_type": run.quantization[:3], "use_bnb_nested_quant": run.quantization == "nf4-dq"}
-    if s.deepspeed is not None or s.zero:
+    data |= _adapters(run)
+    if run.offload.activations == "cpu":
+        data["activation_offloading"] = True
+    if run.packing:
+        data["packing"] = True
+    if s.engine in ("fsdp1", "fsdp2"):
+        data |= _fsdp(run)
+    if s.tp > 1:
+        data["parallelism_config"] = {"tp_size": s.tp}
+    if s.deepspeed is not None or s.zero or s.engine == "deepspeed":
         from memcalc.importers.formats import deepspeed
 
         data["deepspeed"] = s.deepspeed if isinstance(s.deepspeed, str) else yaml.safe_load(deepspeed.export(run))
     return str(yaml.safe_dump(data, sort_keys=False))
+
+
+def _adapters(run: Run) -> dict[str, Any]:
+    data: dict[str, Any] = {}
+    if run.lora is not None:
+        targets = run.lora.target_modules
+        data |= {"use_peft": True, "lora_r": run.lora.r, "lora_dropout": run.lora.dropout}
+        data["lora_target_modules"] = list(targets) if isinstance(targets, tuple) else targets
+        data |= {"use_dora": True} if run.lora.use_dora else {}
+        data |= {"lora_modules_to_save": list(run.lora.modules_to_save)} if run.lora.modules_to_save else {}
+    if run.quantization in ("nf4", "nf4-dq", "fp4"):
+        data |= {"load_in_4bit": True, "bnb_4bit_quant_type": run.quantization[:3], "use_bnb_nested_quant": run.quantization == "nf4-dq"}
+    elif run.quantization == "int8":
+        data["load_in_8bit"] = True
+    return data
+
+
+def _fsdp(run: Run) -> dict[str, Any]:
+    s = run.sharding
+    words = ["full_shard" if s.engine == "fsdp2" else s.fsdp_sharding_strategy.lower().lstrip("_")]
+    words += ["auto_wrap"] if s.fsdp_auto_wrap_policy != "NO_WRAP" else []
+    words += ["offload"] if run.offload.params == "cpu" else []
+    if s.engine == "fsdp2":
+        config: dict[str, Any] = {"version": 2, "reshard_after_forward": s.reshard_after_forward}
+    else:
+        config = {"version": 1, "backward_prefetch": s.fsdp_backward_prefetch, "forward_prefetch": s.fsdp_forward_prefetch}
+    return {"fsdp": " ".join(words), "fsdp_config": config}

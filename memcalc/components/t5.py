@@ -62,6 +62,7 @@ class T5Attention(Component):
         q, k, v, o: the projections.
         buckets: distances that are told apart by this layer's table, which the layers behind it use too; 0: it has none.
         dropout: on the probabilities.
+        apart: each layer has its own table, or in attention to the encoder its own zeros (UMT5).
     """
 
     num_heads: int
@@ -73,6 +74,7 @@ class T5Attention(Component):
     o: Linear
     buckets: int = 0
     dropout: float = 0.0
+    apart: bool = False
 
     def own_weights(self) -> Iterator[Weight]:
         """``relative_attention_bias/weight`` (buckets, heads)."""

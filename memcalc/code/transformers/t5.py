@@ -125,6 +125,8 @@ def position_bias(ctx: Context, m: T5Attention, query: Tensor, source: Tensor) -
     """The bias of all layers of a kind (1, heads, queries, keys), which the first one makes: rows of its table, or zeros."""
     name, square = name_of(m), (query.shape[1], Axis("keys", source.shape[1].size))
     whole = (Axis("one", 1), Axis("num_heads", m.num_heads // ctx.settings.tp), *square)
+    if m.apart:
+        return own_bias(ctx, m, whole, query.dtype)
     if name in ctx.shared:
         bias = ctx.shared[name]
         if bias.requires_grad:
@@ -138,6 +140,18 @@ def position_bias(ctx: Context, m: T5Attention, query: Tensor, source: Tensor) -
     rows = F.embedding(distances(ctx, m, square), table, Axis("num_heads", m.num_heads), "position bias")
     bias = ctx.shared[name] = F.view(rows, whole)
     return bias
+
+
+def own_bias(ctx: Context, m: T5Attention, whole: Shape, dtype: str) -> Tensor:
+    """The bias of one layer: rows of its table, or zeros (UMT5Attention.forward)."""
+    ctx.differentiable.discard(name_of(m))
+    if not m.buckets:
+        return ctx.tape.new(whole, dtype, "zeros")
+    table = ctx.parameter(next(m.own_weights()))
+    rows = F.embedding(distances(ctx, m, whole[2:]), table, Axis("num_heads", m.num_heads), "position bias")
+    if table.requires_grad:
+        ctx.differentiable.add(name_of(m))
+    return F.view(rows, whole)
 
 
 def zeros(ctx: Context, name: str, shape: Shape, dtype: str) -> Tensor:

@@ -1,4 +1,4 @@
-"""T5, T5 1.1, Flan-T5 and mT5: an encoder and a decoder.
+"""T5, T5 1.1, Flan-T5, mT5 and UMT5: an encoder and a decoder; UMT5 has a table of distances in every layer.
 
 Source: transformers, models/t5/modeling_t5.py. Where a file says ``tie_word_embeddings: false`` its checkpoint has a head of its own, which
 loading keeps, though a model that is built from the file alone ties it.
@@ -11,11 +11,12 @@ from memcalc.components.t5 import T5MLP, T5Attention, T5Embedding, T5FinalNorm, 
 from memcalc.models.config import Config
 from memcalc.specs.model import Axis, Block, ModelSpec
 
-MODEL_TYPES = ("t5", "mt5")
+MODEL_TYPES = ("t5", "mt5", "umt5")
 ARCHITECTURES = {
     "T5ForConditionalGeneration": "t5",
     "T5WithLMHeadModel": "t5",
     "MT5ForConditionalGeneration": "mt5",
+    "UMT5ForConditionalGeneration": "umt5",
 }
 
 
@@ -36,7 +37,7 @@ def spec(config: Config) -> ModelSpec:
             Block("decoder_begin", T5Embedding(vocab, hidden, "decoder", first=not tied, dropout=dropout), role="embedding"),
             *stack(config, "decoder", num_decoder, hidden),
             Block("decoder_end", norm, role="norm"),
-            Block("lm_head", T5Head(Linear("lm_head", hidden, vocab, split="column"), tied=tied, scaled=tied and config.model_type == "t5"), role="head"),
+            Block("lm_head", T5Head(Linear("lm_head", hidden, vocab, split="column"), tied=tied, scaled=tied and config.model_type != "mt5"), role="head"),
         ),
         hidden_size=hidden.size,
         vocab_size=vocab.size,
@@ -51,8 +52,10 @@ def spec(config: Config) -> ModelSpec:
 
 
 def stack(config: Config, name: str, num_layers: int, hidden: Axis) -> tuple[Block, ...]:
-    """The layers of a stack; the first has the table of distances."""
+    """The layers of a stack; the first has the table of distances, or all have (UMT5)."""
     buckets = config.int("relative_attention_num_buckets")
+    if config.model_type == "umt5":
+        return (Block(name, layer(config, name, hidden, buckets), num_layers),)
     first = Block(name, layer(config, name, hidden, buckets))
     return (first,) if num_layers == 1 else (first, Block(name, layer(config, name, hidden, 0), num_layers - 1))
 
@@ -86,6 +89,7 @@ def attention(config: Config, kind: str, hidden: Axis, buckets: int) -> T5Attent
         o=Linear("o", inner, hidden, split="row"),
         buckets=buckets,
         dropout=config.float("dropout_rate"),
+        apart=config.model_type == "umt5",
     )
 
 

@@ -134,7 +134,7 @@ def inputs_of(question: Asked) -> tuple[Input, ...]:
     """Where each key of a run comes from."""
     from memcalc.report.inputs import rows_of
 
-    return rows_of(question.run, question.imported.origins if question.imported else (), question.flags)
+    return rows_of(question.run, question.imported.origins if question.imported else (), question.places)
 
 
 COMMAND = Command(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memcalc.report.style import columns, shorten
@@ -31,15 +31,22 @@ class Input(NamedTuple):
     where: str
 
 
-def rows_of(run: Run, origins: Iterable[Origin], flags: Sequence[str]) -> tuple[Input, ...]:
-    """Every key that somebody gave, and those that a framework's default decides; memcalc's own defaults are left out."""
-    known = {origin.key: origin.where for origin in origins}
+def rows_of(run: Run, origins: Iterable[Origin], given: Mapping[str, str]) -> tuple[Input, ...]:
+    """Every key that somebody gave, and those that a framework's default decides; memcalc's own defaults are left out.
+
+    Args:
+        run: what was made of all.
+        origins: of keys from other frameworks' files and commands.
+        given: where keys stand in run files and among flags, which win over those.
+    """
+    known = {origin.key: origin.where for origin in origins} | dict(given)
     found = []
     for leaf in run_keys().leaves():
         value, is_set = _value(run, leaf.path)
-        where = "the command line of memcalc" if leaf.key in flags else known.get(leaf.key)
-        if where is not None or is_set:
-            found.append(Input(leaf.key, value, where or "run file or argument"))
+        below = dict.fromkeys(where for key, where in known.items() if key.startswith(f"{leaf.key}."))
+        where = known.get(leaf.key) or "; ".join(below)
+        if where or is_set:
+            found.append(Input(leaf.key, value, where or "argument"))
     return tuple(found)
 
 

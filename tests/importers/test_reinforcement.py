@@ -10,7 +10,7 @@ import pytest
 
 from memcalc.engine.estimate import estimate
 from memcalc.engine.result import Estimate
-from memcalc.importers import import_files
+from memcalc.importers import import_files, import_text
 from memcalc.specs.read import Layer, merged
 from memcalc.specs.run import Run
 from memcalc.units import GiB
@@ -100,3 +100,15 @@ def test_files_of_trl_say_who_takes_part(name: str, text: str, tmp_path: Path) -
     there = {term.path.split("/")[0] for instant in answer.most_loaded.instants for term in instant.terms} - {"experience"}
     expected = {"dpo": {"actor", "reference"}, "grpo": {"actor", "reference"}, "ppo": {"actor", "reference", "critic", "reward"}}
     assert there == expected.get(name, {"actor"})
+
+
+def test_nemo_rl_trains_what_its_sections_say() -> None:
+    """PPO has a critic, distillation a teacher, and what belongs to neither goes."""
+    text = "policy: {model_name: llama-3.2-1b}\nvalue: {model_name: llama-3.2-3b, train_micro_batch_size: 4}\nteacher: {model_name: llama-3.1-8b}\n"
+    data = import_text(f"{text}ppo: {{ppo_epochs: 4}}\n").layer.data
+    assert (data["task"], data["rl"]["epochs"], data["roles"]) == ("ppo", 4, {"critic": {"model": "llama-3.2-3b", "micro_batch": 4}, "reward": None})
+    data = import_text(f"{text}distillation: {{num_prompts_per_step: 4}}\n").layer.data
+    assert (data["task"], data["roles"]) == ("distill", {"teacher": {"model": "llama-3.1-8b"}})
+    data = import_text(f"{text}rm: {{max_num_epochs: 1}}\n").layer.data
+    assert data["task"] == "reward"
+    assert "roles" not in data

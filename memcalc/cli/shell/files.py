@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,6 +26,7 @@ FROM = Option(
     group="Job",
 )
 EXPLAIN_INPUTS = Option("explain-inputs", "add where each key comes from: file and line, flag, or default")
+TYPED = "the command line of memcalc"
 ENDINGS = (".yaml", ".yml", ".json", ".toml")
 ABOUT_MODEL = ("model_type", "architectures", "auto_map")
 
@@ -37,11 +38,13 @@ class Asked(NamedTuple):
         run: the run.
         imported: what files and a command of other frameworks say of it; None where there are none.
         flags: the names of the run's keys that flags give.
+        places: where keys stand in run files and among flags.
     """
 
     run: Run
     imported: Imported | None = None
     flags: tuple[str, ...] = ()
+    places: Mapping[str, str] = {}
 
     def noted(self, estimate: Estimate) -> Estimate:
         """The estimate with what was assumed and what could not be used."""
@@ -64,10 +67,11 @@ def asked(given: Given, words: Sequence[str] = (), *, command: Sequence[str] = (
         InputError: a key or value that cannot be used, no model, or several.
     """
     layers, found = told(given, words, command=command)
-    if found is None:
-        return Asked(merged(layers))
-    names = tuple(dict.fromkeys(".".join(place) for layer in layers[1:] for place in layer.names))
-    return Asked(merged(layers), found, names)
+    places: dict[str, str] = {}
+    for layer in layers if found is None else layers[1:]:
+        places |= {".".join(place): where for place, where in layer.places.items()}
+        places |= dict.fromkeys((".".join(place) for place in layer.names), TYPED)
+    return Asked(merged(layers), found, tuple(key for key, where in places.items() if where == TYPED), places)
 
 
 def told(given: Given, words: Sequence[str] = (), *, command: Sequence[str] = ()) -> tuple[list[Layer], Imported | None]:

@@ -36,7 +36,7 @@ def weight_of(ctx: Context, m: Head) -> Tensor:
         InputError: the head is adapted, or has a bias.
     """
     if type(m.proj) not in (Linear, SavedLinear) or m.proj.bias:
-        raise InputError(f"loss {ctx.settings.loss} takes the head's weight as it is: none with an adapter or a bias", where="loss")
+        raise InputError(f"loss {ctx.settings.loss} takes the head's weight as it is: none with an adapter, a bias or a cast of its own", where="loss")
     with ctx.inside(m.proj.module_name):
         return ctx.parameter(next(m.proj.own_weights()))
 

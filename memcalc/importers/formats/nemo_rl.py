@@ -13,7 +13,7 @@ from memcalc.importers.rules import Write, each, names, switch, unless, whole_nu
 VERSION = "NeMo-RL 0.5"
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "hf": "transformers", "megatron": "transformers"}
 SECTIONS = (
-    *("policy", "grpo", "ppo", "dpo", "sft", "distillation", "value", "loss_fn", "data", "data_plane", "env", "cluster", "checkpointing", "logger"),
+    *("policy", "grpo", "ppo", "dpo", "sft", "rm", "distillation", "value", "loss_fn", "data", "data_plane", "env", "cluster", "checkpointing", "logger"),
     *("async_rl", "generation", "teacher"),
 )
 """Any of which may stand alone beside ``defaults``: a recipe holds what it overrides."""
@@ -26,7 +26,11 @@ def recognise(keys: Mapping[str, Any]) -> bool:
     over = keys.get("defaults")
     bases = [over] if isinstance(over, str) else over if isinstance(over, list) else []
     recipe = any(isinstance(base, str) and base.endswith((".yaml", ".yml")) for base in bases) and any(key in keys for key in SECTIONS)
-    return recipe or automodel or ("policy" in keys and any(key in keys for key in ("grpo", "generation", "dpo", "sft", "loss_fn", "cluster")))
+    return (
+        recipe
+        or automodel
+        or ("policy" in keys and any(key in keys for key in ("grpo", "ppo", "generation", "dpo", "sft", "rm", "distillation", "loss_fn", "cluster")))
+    )
 
 
 def _below(section: str) -> dict[str, Rule]:
@@ -53,6 +57,11 @@ def _adapters(facts: Facts, entry: Entry) -> None:
     facts.put("lora.r", entry.number, entry.where)
 
 
+def _distillation(facts: Facts, entry: Entry) -> None:
+    facts.put("task", "distill", entry.where)
+    facts.leave(entry, "what the student generates to learn from is not counted; a step over given answers is")
+
+
 KEYS: dict[str, Rule] = {
     "policy.model_name": "model",
     "policy.train_micro_batch_size": whole_number("micro_batch"),
@@ -72,7 +81,18 @@ KEYS: dict[str, Rule] = {
     "policy.generation.vllm_cfg.gpu_memory_utilization": "rollout.gpu_memory_utilization",
     "policy.generation.vllm_cfg.tensor_parallel_size": whole_number("rollout.tensor_parallel_size"),
     "grpo.num_generations_per_prompt": each(_algorithm("grpo"), whole_number("rollout.num_generations")),
-    "grpo.num_prompts_per_step": whole_number("~prompts"),
+    "grpo.num_prompts_per_step": each(_algorithm("grpo"), whole_number("~prompts")),
+    "ppo.num_generations_per_prompt": each(_algorithm("ppo"), whole_number("rollout.num_generations")),
+    "ppo.num_prompts_per_step": each(_algorithm("ppo"), whole_number("~prompts")),
+    "ppo.ppo_epochs": each(_algorithm("ppo"), whole_number("rl.epochs")),
+    "value.model_name": "roles.critic.model",
+    "value.train_micro_batch_size": whole_number("roles.critic.micro_batch"),
+    "value.dtensor_cfg.activation_checkpointing": switch("roles.critic.recompute", "full", "none"),
+    "rm.max_num_epochs": _algorithm("reward"),
+    "rm.max_num_steps": _algorithm("reward"),
+    "distillation.num_prompts_per_step": _distillation,
+    "distillation.num_generations_per_prompt": _distillation,
+    "teacher.model_name": "roles.teacher.model",
     "loss_fn.reference_policy_kl_penalty": lambda facts, entry: facts.put("rl.kl", "none" if float(entry.value or 0) == 0 else "loss", entry.where),
     "dpo.max_num_epochs": _algorithm("dpo"),
     "cluster.gpus_per_node": whole_number("~gpus_per_node"),
@@ -123,11 +143,17 @@ def finish(facts: Facts) -> None:
 
 
 def _cast(facts: Facts) -> None:
-    """Of GRPO, what generates, and what of the policy makes room for it (algorithms/grpo.py, offload_before_refit and offload_after_refit)."""
-    if facts.get("task") != "grpo":
-        for name in [name for name in facts.found if name.startswith(("rollout.", "rl."))]:
-            del facts.found[name]
+    """Of GRPO and PPO, what generates, and what of the policy makes room for it (algorithms/grpo.py, offload_before_refit and offload_after_refit)."""
+    task = facts.get("task")
+    kept = {"ppo": ("rollout.", "rl.", "roles.critic."), "grpo": ("rollout.", "rl."), "distill": ("roles.teacher.",)}.get(str(task), ())
+    for name in [name for name in facts.found if name.startswith(("rollout.", "rl.", "roles.")) and not name.startswith(kept)]:
+        del facts.found[name]
+    if task not in ("grpo", "ppo"):
         return
+    if task == "ppo":
+        facts.default("roles.reward", None, f"{VERSION}, whose rewards are functions")
+        if facts.get("roles.critic.model") == facts.get("model"):
+            facts.found.pop("roles.critic.model", None)
     facts.default("rl.framework", "nemo-rl", VERSION)
     prompts, cards = facts.get("~prompts"), facts.get("~gpus_per_node")
     if prompts is not None and cards is not None and prompts % (cards * facts.get("~nodes", 1)) == 0:
@@ -142,7 +168,8 @@ FORMAT = Format(
     recognise=recognise,
     keys=KEYS,
     ignored=names(
-        "policy.* grpo.* dpo.* sft.* loss_fn.* checkpoint* data.* data env.* logger.* cluster.* reward_penalties.* recipe model.* "
+        "policy.* grpo.* ppo.* dpo.* sft.* rm.* distillation.* value.* loss_fn.* value_loss_fn.* "
+        "checkpoint* data.* data env.* logger.* cluster.* reward_penalties.* recipe model.* "
         "distributed.* step_scheduler.* dataset.* validation_dataset* dataloader.* validation_dataloader* optimizer.* lr_scheduler.* rng.* dist_env.* "
         "loss_fn wandb.* peft.* packed_sequence.* env teacher.* ci.* clip_grad_norm.* data_plane.* compile.*"
     ),

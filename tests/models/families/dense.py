@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 GROUPED = (
     "cohere", "cohere2", "ernie4_5", "exaone4", "gemma", "gemma2", "gemma3_text", "glm", "glm4", "granite", "hunyuan_v1_dense", "nemotron", "olmo", "olmo2",
-    "olmo3", "phi", "phi3", "seed_oss", "smollm3", "stablelm", "starcoder2", "arcee", "ministral3",
+    "olmo3", "phi", "phi3", "seed_oss", "smollm3", "stablelm", "starcoder2", "arcee", "ministral3", "apertus",
 )  # fmt: skip
 """Families whose files name KV heads."""
 
@@ -75,6 +75,7 @@ def grouped(draw: st.DrawFn, model_type: str) -> dict[str, Any]:
 
 
 OPTIONS: dict[str, tuple[str, ...]] = {
+    "apertus": ("attention_bias",),
     "arcee": ("attention_bias", "mlp_bias"),
     "cohere": ("attention_bias", "use_qk_norm"),
     "ernie4_5": ("use_bias",),

@@ -21,13 +21,14 @@ FAMILIES = (
     "qwen3_5_moe_text",
     "t5",
     "mt5",
+    "umt5",
     "bart",
     "mbart",
     "pegasus",
     "marian",
 )
 
-TWO_STACKS = FAMILIES[-6:]
+TWO_STACKS = FAMILIES[-7:]
 
 ATTENTION_FREE = ("mamba", "falcon_mamba", "mamba2")
 
@@ -43,7 +44,7 @@ def configs(draw: st.DrawFn, model_type: str) -> dict[str, Any]:
         model_type: one of `FAMILIES`.
     """
     common = {"model_type": model_type, "vocab_size": draw(st.integers(2, 90)), "tie_word_embeddings": draw(st.booleans())}
-    if model_type in ("t5", "mt5"):
+    if model_type in ("t5", "mt5", "umt5"):
         return common | t5(draw)
     if model_type in TWO_STACKS:
         return {**common, "tie_word_embeddings": True, "pad_token_id": 0} | bart(draw)

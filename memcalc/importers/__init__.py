@@ -102,19 +102,19 @@ def import_text(text: str, *, name: str = "text", flags: Mapping[str, Any] | Non
 
 def finished(facts: Facts, sources: Sequence[tuple[Source, Format]]) -> Imported:
     """Facts with what these files say, and what those say that they name."""
-    given = {os.path.basename(source.name): source.name for source, _ in sources}  # noqa: PTH119
-    for source, format_ in sources:
-        _read(facts, source, format_)
-    for source, format_, rank in follow(facts, given):
-        _read(facts, source, format_, rank=rank)
+    facts.given = {os.path.basename(source.name): source.name for source, _ in sources}  # noqa: PTH119
+    complete = [(over_bases(facts, source, format_.bases), format_) for source, format_ in sources]
+    for source, format_ in complete:
+        if source.name not in facts.overridden:
+            _read(facts, source, format_)
+    for source, format_, rank in follow(facts):
+        _read(facts, over_bases(facts, source, format_.bases), format_, rank=rank)
     finish(facts)
     settle(facts)
     return imported(facts)
 
 
 def _read(facts: Facts, source: Source, format_: Format, *, rank: float | None = None) -> None:
-    if format_.bases:
-        source = over_bases(facts, source, format_.bases)
     source, unresolved = resolved(source, facts.env, over=facts.overrides)
     read_into(facts, source, format_, rank=rank)
     quiet = format_.ignored

@@ -83,6 +83,8 @@ class Facts:
         self.rank: float = 0
         self.env: Mapping[str, str] = {}
         self.overrides: Mapping[str, Any] = {}
+        self.given: Mapping[str, str] = {}
+        self.overridden: set[str] = set()
         self.folder = ""
 
     def put(self, name: str, value: Any, where: str) -> None:

@@ -15,12 +15,10 @@ MAX_LINKS = 20
 """No launch names more files."""
 
 
-def follow(facts: Facts, given: Mapping[str, str]) -> Iterator[tuple[Source, Format, float | None]]:
+def follow(facts: Facts) -> Iterator[tuple[Source, Format, float | None]]:
     """The files that were named, as they are found; what they name comes after them.
 
-    Args:
-        facts: whose links are followed.
-        given: the files that were given, by their last part; those have been read.
+    Those that were given have been read.
 
     Raises:
         InputError: one is not there, or lies outside.
@@ -30,7 +28,7 @@ def follow(facts: Facts, given: Mapping[str, str]) -> Iterator[tuple[Source, For
         link = facts.links.pop(0)
         if len(seen) > MAX_LINKS:
             raise InputError(f"names more than {MAX_LINKS} files", where=link.where)
-        if os.path.basename(link.path) in given or link.path in seen:  # noqa: PTH119
+        if os.path.basename(link.path) in facts.given or link.path in seen:  # noqa: PTH119
             continue
         seen.add(link.path)
         path = located(link)
@@ -46,7 +44,7 @@ def follow(facts: Facts, given: Mapping[str, str]) -> Iterator[tuple[Source, For
 
 
 def over_bases(facts: Facts, source: Source, key: str, *, trail: tuple[str, ...] = ()) -> Source:
-    """A file over those that it names under a key, the later winning; a map with ``_override_`` stands for the whole of what it overrides.
+    """A file over those that it names under a key ("": none), the later winning; a map with ``_override_`` stands for the whole of what it overrides.
 
     References wait until all is merged (nemo_rl/utils/config.py, load_config_with_inheritance).
 
@@ -60,9 +58,10 @@ def over_bases(facts: Facts, source: Source, key: str, *, trail: tuple[str, ...]
     data = {name: value for name, value in source.data.items() if name != key}
     below: dict[str, Any] = {}
     for path in paths:
-        found = located(Link(path, where, source.folder))
+        found = facts.given.get(os.path.basename(path)) or located(Link(path, where, source.folder))  # noqa: PTH119
         if found is None:
-            raise InputError(f"{path!r} is not found from the working directory or beside {source.name}", where=where)
+            raise InputError(f"{path!r} is not found from the working directory or beside {source.name}; give it with --from", where=where)
+        facts.overridden.add(found)
         real = os.path.realpath(found)
         if real in trail or len(trail) > MAX_LINKS:
             raise InputError(f"overrides itself, through {path}", where=where)

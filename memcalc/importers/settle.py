@@ -34,6 +34,9 @@ def settle(facts: Facts) -> None:
     _batches(facts)
     _loss(facts)
     _offloaded(facts)
+    for name in [name for name in facts.found if name.startswith("roles.teacher.") and facts.get("task") != "distill"]:
+        fact = facts.found.pop(name)
+        facts.unused.append(f"{fact.where}: a teacher beside task {facts.get('task', 'train')}")
     if facts.get("rollout.engine") in ("transformers", "deepspeed"):
         for key in SERVERS_OWN:  # written for a server, and of no use to what generates here
             facts.found.pop(f"rollout.{key}", None)

@@ -81,7 +81,7 @@ def test_configurations_that_frameworks_ship_need_no_file(folder: Path) -> None:
     assert any("LLaMA-Factory's ds_z3_offload_config.json" in line for line in found.assumed)
 
 
-def test_a_recipe_overrides_the_file_that_it_is_made_from(folder: Path) -> None:
+def test_a_recipe_overrides_the_file_that_it_is_made_from(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """References of the base see what the recipe, or the command, puts in their place; `_override_` drops what stood there."""
     (folder / "base.yaml").write_text(
         "policy:\n  model_name: m\n  train_micro_batch_size: 4\n  max_total_sequence_length: 512\n"
@@ -96,6 +96,13 @@ def test_a_recipe_overrides_the_file_that_it_is_made_from(folder: Path) -> None:
     assert next(origin.where for origin in found.origins if origin.key == "seq_len").endswith("base.yaml:4")
     command = ["python", "run_grpo.py", "--config", str(folder / "recipe.yaml"), "policy.train_micro_batch_size=1"]
     assert import_files([], command=command).layer.data["rl"]["score_micro_batch"] == 1
+    (folder / "job" / "deep").mkdir()
+    (folder / "job" / "deep" / "recipe.yaml").write_text("defaults: ../../base.yaml\npolicy: {train_micro_batch_size: 3}\ngrpo: {}\n")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.chdir(folder / "job" / "deep")
+        with pytest.raises(InputError, match="outside"):
+            import_files(["recipe.yaml"])
+        assert import_files(["recipe.yaml", "../../base.yaml"]).layer.data["micro_batch"] == 3
     (folder / "base.yaml").write_text("defaults: recipe.yaml\npolicy: {}\n")
     with pytest.raises(InputError, match="overrides itself"):
         import_files([str(folder / "recipe.yaml")])

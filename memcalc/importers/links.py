@@ -89,16 +89,13 @@ def located(link: Link) -> str | None:
     Raises:
         InputError: it lies outside the working directory and the file's folder.
     """
-    for base in dict.fromkeys((".", link.folder or ".")):
-        path = os.path.normpath(os.path.join(base, link.path))  # noqa: PTH118
-        if not os.path.isfile(path):  # noqa: PTH113
-            continue
-        real = os.path.realpath(path)
-        roots = {os.path.realpath(root) for root in (".", link.folder or ".")}
-        if not any(real.startswith(root.rstrip(os.sep) + os.sep) for root in roots):
-            raise InputError(f"{link.path!r} lies outside the working directory{_beside(link)}; give it with --from if it is meant", where=link.where)
-        return path
-    return None
+    roots = tuple(dict.fromkeys((".", link.folder or ".")))
+    reach = [os.path.realpath(root).rstrip(os.sep) + os.sep for root in roots]
+    there = [path for root in roots if os.path.isfile(path := os.path.normpath(os.path.join(root, link.path)))]  # noqa: PTH113, PTH118
+    inside = [path for path in there if any(os.path.realpath(path).startswith(root) for root in reach)]
+    if there and not inside:
+        raise InputError(f"{link.path!r} lies outside the working directory{_beside(link)}; give it with --from if it is meant", where=link.where)
+    return inside[0] if inside else None
 
 
 def _beside(link: Link) -> str:

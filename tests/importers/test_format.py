@@ -108,6 +108,10 @@ def test_unknown_keys_of_no_framework_are_refused() -> None:
         ("peft_type: LORA\nr: eight\n", "a.yaml:2"),
         ("model_path: m\nmem_fraction_static: 0.8\ntp: two\n", "a.yaml:3"),
         ("ds: {zero_stage: two}\ntrain: {}\n", "a.yaml:1"),
+        ("tensor_parallel_size: 1\nkv_cache_config: {free_gpu_memory_fraction: 9}\nmax_seq_len: long\n", "a.yaml:3: max_seq_len is 'long'"),
+        ("model: m\nctx-size: long\nn-gpu-layers: all\n", "a.yaml:2"),
+        ("actor_model_name_or_path: m\nactor_zero_stage: three\n", "a.yaml:2"),
+        ("model: {partial_pretrain: m}\ndata:\n  micro_batch_size_per_gpu: one\n  train_batch_size: 8\n", "a.yaml:3"),
         ("model_name_or_path: m\nbf16: perhaps\n", "a.yaml:2"),
     ],
 )

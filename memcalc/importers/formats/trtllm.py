@@ -15,7 +15,7 @@ VERSION = "TensorRT-LLM 1.2"
 
 def recognise(keys: Mapping[str, Any]) -> bool:
     """By its own names."""
-    return any(key.startswith(("kv_cache_config.", "kv_cache_free_gpu_", "moe_expert_parallel_size")) for key in keys)
+    return any(key.startswith(("kv_cache_config", "kv_cache_free_gpu_", "moe_expert_parallel_size")) for key in keys)
 
 
 KEYS: dict[str, Rule] = {

@@ -35,9 +35,12 @@ def written(run: Run, format_name: str) -> Written:
     Raises:
         InputError: the format cannot say the run, or what it says is another one, whatever stands beside it.
     """
+    mesh = resolve(run).mesh
+    if mesh.pp > 1 and run.task == "train" and "grad_accum" not in run.model_fields_set:
+        raise InputError(f"how many micro-batches go through the pipeline of {mesh.pp} stages is left open; {format_name} has to say", where="grad_accum")
     text = export(run, format_name)
     wanted = _bytes(run)
-    layer = read_back(text, format_name, gpus=int(resolve(run).mesh.world))
+    layer = read_back(text, format_name, gpus=int(mesh.world))
     card = {("hardware", *place): value for place, value in Layer(run.hardware.as_dict()).leaves() if value is not None}
     said = merged([layer, _layer(card | {("model",): run.model})])
     beside = {leaf.path: value for leaf in run_keys().leaves() if (value := _at(run, leaf.path)) != _at(said, leaf.path)}

@@ -33,7 +33,10 @@ def test_what_the_words_leave_out_is_named(name: str, keys: dict[str, Any], besi
     assert written(read_run(LLAMA | keys), name).beside == beside
 
 
-def test_megatron_has_no_words_for_adapters() -> None:
-    keys = {"code": "megatron", "sharding": {"engine": "megatron"}, "lora": {"r": 8}}
-    with pytest.raises(InputError, match="no adapters"):
-        written(read_run(LLAMA | keys), "megatron")
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [({"sharding": {"engine": "megatron"}, "lora": {"r": 8}}, "no adapters"), ({"sharding": {"tp": 2, "pp": 2}}, "how many micro-batches")],
+)
+def test_what_megatron_has_no_words_for_is_refused(keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(InputError, match=said):
+        written(read_run(LLAMA | {"code": "megatron", **keys}), "megatron")

@@ -185,7 +185,7 @@ def export(run: Run) -> str:
             "seq_len": run.seq_len or 4096,
             "dtype": run.dtype,
             "mixed_precision_param": run.autocast or run.dtype,
-            "mixed_precision_reduce": s.reduce_dtype or "float32",
+            "mixed_precision_reduce": s.reduce_dtype or run.autocast or run.dtype,
             "enable_cpu_offload": run.offload.params == "cpu",
             "global_batch_size": run.micro_batch * run.grad_accum * shard * s.dp_replicate,
         },

@@ -47,7 +47,10 @@ def written(run: Run, format_name: str) -> Written:
     beside |= {} if layer.data.get("model") == run.model else {("model",): run.model}
     sections = dict.fromkeys(["hardware", *(place[0] for place in beside if place[0] != "model")])
     groups = [[place for place in beside if place[0] == section] for section in sections]
-    if not _is_same(layer, card | beside, wanted):
+    typed = {place: value for place, value in beside.items() if place == ("model",) or _is_set(run, place)}
+    if _is_same(layer, card | typed, wanted):  # a default that is said is not always what it is unsaid: Liger's loss, a pipeline's micro-batches
+        beside = typed
+    elif not _is_same(layer, card | beside, wanted):
         raise InputError(f"what {format_name} can say of this run is read as another", where="--to")
     for left in (*groups, *([place] for place in beside)):
         rest = {place: value for place, value in beside.items() if place not in left}
@@ -83,6 +86,11 @@ def _at(run: Run, place: Place) -> Any:
     for part in place:
         value = getattr(value, part, None)
     return value
+
+
+def _is_set(run: Run, place: Place) -> bool:
+    holder = _at(run, place[:-1])
+    return holder is not None and place[-1] in holder.model_fields_set
 
 
 __all__ = ["Written", "written"]

@@ -23,6 +23,7 @@ LORA = {"lora": {"r": 8, "target_modules": ".*mlp.*", "dtype": "float32", "use_d
         ("trainer", {**MIXED, "sharding": FSDP2, "offload": {"params": "cpu", "optimizer": "cpu", "activations": "cpu"}, "recompute": "full"}, ()),
         ("trainer", {**MIXED, "sharding": FSDP1, **LORA}, ()),
         ("trainer", {"dtype": "bfloat16", "sharding": {"dp": 2}, "quantization": "int8", "lora": {"r": 4, "dtype": "bfloat16"}}, ("lora.dtype",)),
+        ("trainer", {**MIXED, "sharding": {"dp": 2}, "liger": True}, ("liger",)),
         ("accelerate", {**MIXED, "sharding": {**FSDP2, "reshard_after_forward": False}, "attention": "eager"}, ("attention", "seq_len", "model")),
         ("accelerate", {"dtype": "float16", "sharding": {"dp": 2}}, ("seq_len", "dtype", "model")),
         ("deepspeed", {**MIXED, "sharding": {"engine": "deepspeed", "zero": 2, "dp": 4}, "packing": True}, ("packing", "seq_len", "model")),

@@ -168,7 +168,7 @@ def export(run: Run) -> str:
         "optim": run.optimizer,
         "loss_type": {"chunked": "chunked_nll"}.get(run.loss, "nll"),
     }
-    if run.loss == "fused_linear":
+    if run.loss == "fused_linear" or (run.liger and "loss" not in run.model_fields_set):
         data["use_liger_kernel"] = True
     if run.seq_len is not None:
         data["max_length"] = run.seq_len

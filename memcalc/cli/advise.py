@@ -39,15 +39,8 @@ def run(given: Given) -> int:
     )
     out = sink(given)
     from memcalc.report import advise as report
-    from memcalc.report.style import Style
 
-    written = {
-        "table": lambda: report.text(found, Style(out.width, out.colour)),
-        "json": lambda: report.as_json(found),
-        "markdown": lambda: report.markdown(found),
-        "csv": lambda: report.comma_separated(found),
-    }
-    out.write(written[out.format]())
+    out.report(found, report)
     return FITS if found.fits else DOES_NOT_FIT
 
 
@@ -58,20 +51,13 @@ def advised(given: Given, served: Run) -> int:
         InputError: a limit or margin is given.
     """
     from memcalc.report import serving_advice as report
-    from memcalc.report.style import Style
     from memcalc.whatif.serving_advice import advise_server
 
     for name in ("limit", "margin"):
         if given.text(name) is not None:
             raise InputError("a server takes a share of its card, which its own keys say: leave it out", where=f"--{name}")
     found, out = advise_server(served), sink(given)
-    written = {
-        "table": lambda: report.text(found, Style(out.width, out.colour)),
-        "json": lambda: report.as_json(found),
-        "markdown": lambda: report.markdown(found),
-        "csv": lambda: report.comma_separated(found),
-    }
-    out.write(written[out.format]())
+    out.report(found, report)
     return FITS if found.fits else DOES_NOT_FIT
 
 

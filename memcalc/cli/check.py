@@ -100,10 +100,11 @@ def answers(given: Given) -> Iterator[tuple[Question, Estimate | None]]:
 
 
 def tell_refusals(found: Iterable[tuple[Question, Estimate | None]]) -> None:
-    """Say on stderr why runs were refused."""
+    """Say on stderr why runs were refused, each with its file."""
     for question, _ in found:
         if question.refused is not None:
-            say(question.refused)
+            told = question.name in str(question.refused) or not question.name.endswith(ENDINGS)
+            say(question.refused if told else InputError(str(question.refused), where=question.name))
 
 
 def _may_be_program(word: str) -> bool:

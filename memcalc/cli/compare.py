@@ -9,6 +9,7 @@ from memcalc.cli.shell.command import Argument, Command, Given, Option
 from memcalc.cli.shell.files import FROM, asked, told
 from memcalc.cli.shell.output import OUT_FILE, format_option, sink
 from memcalc.cli.shell.runs import run_options
+from memcalc.errors import InputError
 from memcalc.specs.read import key_layer, merged
 from memcalc.specs.run import Run
 
@@ -43,18 +44,16 @@ def run(given: Given) -> int:
     from memcalc.engine.estimate import estimate
     from memcalc.whatif.compare import compared
 
-    found = compared({name: judged(estimate(asked), given) for name, asked in runs_of(given)})
+    runs: dict[str, Run] = {}
+    for name, one in runs_of(given):
+        if name in runs:
+            raise InputError(f"{name!r} is named twice, and would be held against itself", where="compare")
+        runs[name] = one
+    found = compared({name: judged(estimate(one), given) for name, one in runs.items()})
     out = sink(given)
     from memcalc.report import compare as report
-    from memcalc.report.style import Style
 
-    written = {
-        "table": lambda: report.text(found, Style(out.width, out.colour)),
-        "json": lambda: report.as_json(found),
-        "markdown": lambda: report.markdown(found),
-        "csv": lambda: report.comma_separated(found),
-    }
-    out.write(written[out.format]())
+    out.report(found, report)
     return max(status(answer, given) for answer in found.estimates)
 
 

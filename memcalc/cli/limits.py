@@ -37,15 +37,8 @@ def run(given: Given) -> int:
     )
     out = sink(given)
     from memcalc.report import limits as report
-    from memcalc.report.style import Style
 
-    written = {
-        "table": lambda: report.text(found, Style(out.width, out.colour)),
-        "json": lambda: report.as_json(found),
-        "markdown": lambda: report.markdown(found),
-        "csv": lambda: report.comma_separated(found),
-    }
-    out.write(written[out.format]())
+    out.report(found, report)
     return FITS if all(answer.bound for answer in found.answers if answer.key in ("seq_len", "micro_batch")) else DOES_NOT_FIT
 
 

@@ -67,15 +67,8 @@ def run(given: Given) -> int:
         out.write(exported(found, wanted))
         return FITS
     from memcalc.report import plan as report
-    from memcalc.report.style import Style
 
-    written = {
-        "table": lambda: report.text(found, Style(out.width, out.colour)),
-        "json": lambda: report.as_json(found),
-        "markdown": lambda: report.markdown(found),
-        "csv": lambda: report.comma_separated(found),
-    }
-    out.write(written[out.format]())
+    out.report(found, report)
     return FITS if found.fitting else DOES_NOT_FIT
 
 
@@ -86,7 +79,6 @@ def placed(given: Given, served: Run) -> int:
         InputError: flags of training's plans.
     """
     from memcalc.report import placements as report
-    from memcalc.report.style import Style
     from memcalc.whatif.placements import place
 
     for name in ("limit", "margin", "export"):
@@ -94,13 +86,7 @@ def placed(given: Given, served: Run) -> int:
             raise InputError("is of plans of training; a server takes a share of its card, which its own keys say", where=f"--{name}")
     found = place(served, sequences=_whole(given, "global-batch", "1"))
     out = sink(given)
-    written = {
-        "table": lambda: report.text(found, Style(out.width, out.colour)),
-        "json": lambda: report.as_json(found),
-        "markdown": lambda: report.markdown(found),
-        "csv": lambda: report.comma_separated(found),
-    }
-    out.write(written[out.format]())
+    out.report(found, report)
     return FITS if found.fewest is not None else DOES_NOT_FIT
 
 

@@ -86,15 +86,11 @@ def run(given: Given) -> int:
     progress.end()
     out = sink(given)
     from memcalc.report import stress as report
-    from memcalc.report.style import Style
 
-    written = {
-        "table": lambda: report.conclusion(found) if out.quiet else report.text(found, Style(out.width, out.colour)),
-        "json": lambda: report.as_json(found),
-        "markdown": lambda: report.markdown(found),
-        "csv": lambda: report.comma_separated(found),
-    }
-    out.write(written[out.format]())
+    if out.format == "table" and out.quiet:
+        out.write(report.conclusion(found))
+    else:
+        out.report(found, report)
     return FITS if found.survives else DOES_NOT_FIT
 
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from memcalc.cli.shell.command import Given, Option
 from memcalc.errors import InputError
+
+if TYPE_CHECKING:
+    from memcalc.report.style import Style
 
 MIN_WIDTH, WIDTH = 40, 100
 
@@ -20,6 +24,26 @@ def format_option(*formats: str) -> Option:
 
 OUT_FILE = Option("out-file", "write the answer to a file instead of stdout", metavar="FILE", short="o")
 QUIET = Option("quiet", "only the last line: the peak, and whether it fits", short="q")
+
+
+class Writer(Protocol):
+    """How answers of one kind are written: a module of `memcalc.report`."""
+
+    @property
+    def text(self) -> Callable[[Any, Style], str]:
+        """As a table for people."""
+
+    @property
+    def as_json(self) -> Callable[[Any], str]:
+        """For programs."""
+
+    @property
+    def markdown(self) -> Callable[[Any], str]:
+        """For comments and pages."""
+
+    @property
+    def comma_separated(self) -> Callable[[Any], str]:
+        """For spreadsheets."""
 
 
 class Sink(NamedTuple):
@@ -39,8 +63,28 @@ class Sink(NamedTuple):
     colour: bool
     quiet: bool = False
 
+    def report(self, answer: Any, writer: Writer) -> None:
+        """Write an answer in the format that was asked for.
+
+        Args:
+            answer: what a question found.
+            writer: the module of `memcalc.report` that is for such answers.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        from memcalc.report.style import Style
+
+        made: dict[str, Callable[[], str]] = {
+            "table": lambda: writer.text(answer, Style(self.width, self.colour)),
+            "json": lambda: writer.as_json(answer),
+            "markdown": lambda: writer.markdown(answer),
+            "csv": lambda: writer.comma_separated(answer),
+        }
+        self.write(made[self.format]())
+
     def write(self, text: str) -> None:
-        """Write an answer.
+        """Write a text.
 
         Raises:
             InputError: the file cannot be written.

@@ -33,7 +33,7 @@ def text(found: Swept, rows: Sequence[Combination], style: Style, *, more: int =
     parts = [_table(found, rows, style)] if rows else []
     if more:
         parts.append(style.paint(f"… {more:,} more (--rows shows them, --format csv has all)", DIM))
-    parts.append(summary(found))
+    parts.append(summary(found, reasons=reasons))
     if reasons:
         parts.append("\n".join(wrap(f"{count:,} × {reason}", style.width, indent="  ") for reason, count in found.reasons().items()))
     if any(row.fits is not None for row in rows):
@@ -41,13 +41,13 @@ def text(found: Swept, rows: Sequence[Combination], style: Style, *, more: int =
     return "\n\n".join(part for part in parts if part)
 
 
-def summary(found: Swept) -> str:
-    """How many there are of each kind, in one line."""
+def summary(found: Swept, *, reasons: bool = False) -> str:
+    """How many there are of each kind, in one line; `reasons` stand below it."""
     counts = found.counts()
     total = sum(counts.values())
     fits, fails = counts["fits"], counts["does not fit"]
     judged = [f"{fits:,} fit{'s' if fits == 1 else ''}", f"{fails:,} {'does' if fails == 1 else 'do'} not"] if fits + fails else []
-    invalid = [f"{counts['invalid']:,} cannot be (--show-invalid says why)"] if counts["invalid"] else []
+    invalid = [f"{counts['invalid']:,} cannot be{'' if reasons else ' (--show-invalid says why)'}"] if counts["invalid"] else []
     return f"{total:,} combination{'s' if total != 1 else ''}{': ' if judged or invalid else ''}{', '.join([*judged, *invalid])}"
 
 
@@ -58,7 +58,7 @@ def markdown(found: Swept, rows: Sequence[Combination], *, more: int = 0, reason
     table = grid(lines, _head(found, unit), numbers_from=0)
     listed = [f"- {count:,} × {reason}" for reason, count in found.reasons().items()] if reasons else []
     left = [f"- … {more:,} more"] if more else []
-    return "\n".join([table, "", f"- {summary(found)}", *left, *listed])
+    return "\n".join([table, "", f"- {summary(found, reasons=reasons)}", *left, *listed])
 
 
 def comma_separated(found: Swept, rows: Sequence[Combination]) -> str:

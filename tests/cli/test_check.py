@@ -157,6 +157,13 @@ def test_why_one_of_several_runs_is_refused_is_said_in_full(cli: Cli, tmp_path: 
     assert "run.yaml" in done.out
 
 
+def test_each_of_several_refusals_names_its_file(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}}')
+    (tmp_path / "typo.yaml").write_text("model: llama-7b\nseq_lne: 8\n")
+    lines = cli("check", "ds.json", "typo.yaml").err.splitlines()
+    assert [line.split(": ")[1] for line in lines] == ["ds.json", "typo.yaml:2"]
+
+
 def test_a_task_that_is_not_counted_is_refused_with_its_place(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "lf.yaml").write_text("model_name_or_path: llama-7b\nstage: prm\nfinetuning_type: lora\n", encoding="utf-8")
     assert "lf.yaml:2: stage is 'prm'" in cli.refused("estimate", "lf.yaml")

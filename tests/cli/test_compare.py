@@ -54,6 +54,7 @@ def test_one_that_does_not_fit_is_an_exit_status_of_1(cli: Cli) -> None:
 def test_too_few_runs_and_bad_variants_are_refused(cli: Cli) -> None:
     assert "at least two runs" in cli.refused("compare", MODEL)
     assert "at least two runs" in cli.refused("compare", MODEL, "tp=2")
+    assert "'tp=2' is named twice" in cli.refused("compare", MODEL, "tp=2", "tp=2")
     assert "unknown key 'tpp'" in cli.refused("compare", MODEL, "tpp=2", "tp=1")
     assert "accepted: a whole number" in cli.refused("compare", MODEL, "tp=x", "tp=1")
 

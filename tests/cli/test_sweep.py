@@ -53,6 +53,7 @@ def test_invalid_combinations_are_counted_and_explained_on_request(cli: Cli) -> 
     assert "2 cannot be" in cli(*words).out
     assert "32 attention heads" not in cli(*words).out
     assert "32 attention heads" in cli(*words, "--show-invalid").out
+    assert "--show-invalid" not in cli(*words, "--show-invalid").out
     assert "1 × sharding.tp" in cli(*words, "--show-invalid", "--format", "markdown").out
 
 

@@ -196,13 +196,16 @@ def _of_rows(pieces: Iterator[bytes], name: str, column: str | None) -> Iterator
     for piece in pieces:
         rows = csv.reader(io.StringIO(piece.decode("utf-8", errors="replace")))
         if at < 0:
-            header = [cell.strip() for cell in next(rows, [])]
+            try:
+                header = [cell.strip() for cell in next(rows, [])]
+            except csv.Error:
+                raise InputError("is no table of lengths, nor a length a line", where=name) from None
             at = header.index(_column(header, name, column))
             before = 1
         try:
             cells = [row[at] for row in rows if row]
             found = np.asarray(cells, dtype=np.int64) if cells else np.zeros(0, dtype=np.int64)
-        except (ValueError, IndexError, OverflowError) as error:
+        except (ValueError, IndexError, OverflowError, csv.Error) as error:
             raise InputError(f"a row from line {before + 1:,} on has no length in that column: {error}", where=name) from None
         before += len(cells)
         yield found

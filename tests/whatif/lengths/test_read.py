@@ -58,6 +58,8 @@ def test_quantiles_and_shapes_have_the_quantiles_they_are_given(tmp_path: Path) 
         ("0\n5\n", "length 0"),
         ("99999999999\n", "is no length: whole numbers from 1 to 16,777,216"),
         ("", "holds no lengths"),
+        ("a\rb,length\n1,5\n", "is no table of lengths, nor a length a line"),
+        ("id,length\n1,5\na\rb,7\n", "a row from line 2 on has no length in that column"),
         ("id,size\n1,5\n", "which column holds lengths? give --lengths-column, one of id, size"),
         ('{"length": 5}\n{"length": "x"}\n', "length is 'x': a whole number, or a list of tokens"),
         ("p50: 9\np90: 4\nmax: 10\n", "quantiles rise"),

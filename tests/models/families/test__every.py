@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def test_the_count_is_the_sum_over_the_shapes_and_grows_evenly_with_the_vocabula
     specs = [build(model_type, 128 * (start + i * step)) for i in range(3)]
     for spec in specs:
         assert spec.num_params == sum(numel(weight.shape) * copies for _, weight, copies in spec.weights())
-    first, second = (b.num_params - a.num_params for a, b in zip(specs, specs[1:], strict=False))
+    first, second = (b.num_params - a.num_params for a, b in pairwise(specs))
     assert first == second
     assert first >= (128 * step if specs[0].vocab_size else 0)
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from memcalc.errors import InputError, UnknownNameError
 from memcalc.importers.facts import Entry, Facts, Rule
 from memcalc.importers.source import Place, Source
+from memcalc.specs.fields import run_keys
 from memcalc.specs.files import describe
 
 PACKAGE = "memcalc.importers.formats"
@@ -159,7 +160,11 @@ def recognised(source: Source) -> Format:
     for format_ in formats():
         if format_.recognise(keys):
             return format_
-    first = next(iter(source.data), "")
+    if not source.data:
+        raise InputError("holds nothing", where=source.name)
+    first = next(iter(source.data))
+    if set(source.data) <= set(run_keys().children):
+        raise InputError("is a run file, not one of another framework: give it by itself, or with --config", where=source.at((str(first),)))
     raise InputError(f"is no run file and no file of a framework that memcalc reads: unknown key {describe(first)}", where=source.at((str(first),)))
 
 

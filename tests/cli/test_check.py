@@ -93,6 +93,8 @@ def test_rows_in_every_format(cli: Cli, format_name: str) -> None:
         ("a.yaml", "base_model: m\nmicro_batch_size: lots\n", "a.yaml:2"),
         ("a.yaml", "model: {_component_: x.llama3_8b}\nbatch_size: ${batch_size}\n", "a.yaml:2: refers to itself"),
         ("a.toml", "[training\n", "a.toml:1"),
+        ("a.yaml", "model: llama-7b\nseq_len: 8\n", "a.yaml:1: is a run file, not one of another framework"),
+        ("a.json", "{}", "a.json: holds nothing"),
         ("a.yaml", "base_model: m\ndatasets: &a [1]\nx: &b " + "[*a, *a, *a, *a, *a, *a, *a, *a, *a, *a]\n" + "".join(
             f"x{i}: &c{i} [{', '.join([('*b' if i == 0 else f'*c{i - 1}')] * 10)}]\n" for i in range(6)), "holds more than"),
     ],

@@ -20,7 +20,7 @@ def listing(head: Sequence[str], rows: Sequence[Sequence[Any]], *, form: str, st
     if form == "json":
         return json.dumps([dict(zip(head, row, strict=True)) for row in rows], indent=1, ensure_ascii=False)
     if form == "csv":
-        return comma_rows(head, [[_cell(value) for value in row] for row in rows])
+        return comma_rows(head, [[value if isinstance(value, int) else _cell(value) for value in row] for row in rows])
     cells = [[_cell(value) for value in row] for row in rows]
     if form == "markdown":
         return grid(cells, head, numbers_from=len(head))

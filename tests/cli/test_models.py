@@ -32,6 +32,10 @@ def test_other_forms_of_the_list(cli: Cli, form: str) -> None:
     assert "embed_tokens" in cli("models", "show", "llama-7b", "--format", form).out
 
 
+def test_numbers_of_csv_are_for_programs(cli: Cli) -> None:
+    assert cli("models", "qwen3-0.6b", "--format", "csv").out.splitlines()[1].startswith("qwen3-0.6b,qwen3,596049920,")
+
+
 def test_what_is_not_there_is_refused(cli: Cli) -> None:
     assert "no model of the catalogue holds" in cli.refused("models", "nosuchmodel")
     assert "one model is shown at a time" in cli.refused("models", "show")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from memcalc.components.vision import FirstToken
 from memcalc.errors import InputError
 from memcalc.specs.model import ModelSpec
 from memcalc.specs.run import Run
@@ -22,6 +21,8 @@ def with_images(run: Run, model: ModelSpec) -> Run:
     vision = model.vision
     if vision is None or not vision.alone:
         return run
+    from memcalc.components.vision import FirstToken
+
     for key in OF_TEXT:
         if getattr(run, key) != type(run).model_fields[key].default:
             raise InputError(f"{model.name} sees images and no text, a sequence is one image: leave {key} out", where=key)

@@ -13,7 +13,6 @@ from typing import Any
 from memcalc.dataclass import dataclass
 from memcalc.errors import InputError, ShardingError
 from memcalc.formulas.experts import other_share, share
-from memcalc.models.untie import untied
 from memcalc.specs.job import Job, Mesh
 from memcalc.specs.model import Block, ModelSpec
 from memcalc.specs.run import ShardingSpec
@@ -58,7 +57,11 @@ def stages_of(job: Job) -> tuple[Stage, ...]:
     blocks = blocks_of(job)
     turns_back = job.run.sharding.pp_schedule == "zbv"
     places = [(range(stages - 1, -1, -1) if turns_back and c % 2 else range(stages)) for c in range(chunks)]
-    pieces = cut(untied(blocks) if stages > 1 else blocks, [counts[i][c] for c in range(chunks) for i in places[c]])
+    if stages > 1:
+        from memcalc.models.untie import untied
+
+        blocks = untied(blocks)
+    pieces = cut(blocks, [counts[i][c] for c in range(chunks) for i in places[c]])
     last = 0 if turns_back else stages - 1
     return tuple(Stage(i, tuple(pieces[c * stages + places[c].index(i)] for c in range(chunks)), i == 0, i == last) for i in range(stages))
 

@@ -139,7 +139,7 @@ def _whole(given: Given, name: str, default: str | None) -> int:
     if text is None:
         raise InputError("how many sequences a step? a whole number is needed", where=f"--{name}")
     if not text.isascii() or not text.isdigit() or not 0 < int(text) < 2**31:
-        raise InputError(f"{text!r} is not a whole number from 1", where=f"--{name}")
+        raise InputError(f"{text!r} is not a whole number from 1, below 2^31", where=f"--{name}")
     return int(text)
 
 

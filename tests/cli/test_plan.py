@@ -54,5 +54,6 @@ def test_the_status_says_whether_there_is_a_plan(cli: Cli) -> None:
     assert cli(*WORDS).status == 0
     assert cli("plan", "llama-3.1-405b", *WORDS[2:]).status == 1
     assert "--global-batch" in cli.refused("plan", "llama-3.1-8b", "--gpus", "8", "--gpu", "a100-80g")
+    assert "below 2^31" in cli.refused("plan", "llama-3.1-8b", "--gpus", "8", "--gpu", "a100-80g", "--global-batch", "99999999999")
     assert "--top" in cli.refused(*WORDS, "--top", "0")
     assert "--export" in cli.refused(*WORDS, "--engine", "fsdp2", "--export", "megatron")

@@ -32,7 +32,11 @@ class InputError(MemcalcError):
 
 
 class UnknownNameError(InputError):
-    """A name outside the known choices; the message names the nearest of them."""
+    """A name outside the known choices; the message names the nearest of them.
+
+    Attributes:
+        kind: what it would have been the name of.
+    """
 
     def __init__(self, kind: str, name: object, known: Iterable[str], *, where: str | None = None, hint: str = "") -> None:
         from difflib import get_close_matches
@@ -46,6 +50,7 @@ class UnknownNameError(InputError):
         else:
             tail = f"known: {', '.join(choices[:8])}, … ({len(choices)} in all)"
         super().__init__(f"unknown {kind} {name!r}; {tail}{' ' + hint if hint else ''}", where=where)
+        self.kind = kind
 
 
 class ModelError(InputError):

@@ -78,14 +78,20 @@ def ignored_knobs(run: Run, engine: str, mesh: Mesh | None = None) -> tuple[str,
     return tuple(f"sharding.{key}: {why}" for key, why in found.items() if key in given) + serving
 
 
+def _refuse_engine(run: Run, engine: str) -> None:
+    if run.code == "megatron" and engine in ("fsdp1", "fsdp2", "deepspeed"):
+        raise InputError(f"Megatron's modules shard themselves; engine {engine} around them is not known, use engine megatron", where="sharding.engine")
+    if run.sharding.deepspeed is not None and engine != "deepspeed":
+        raise InputError(f"engine {engine} reads no DeepSpeed configuration; leave one of them out", where="sharding.deepspeed")
+
+
 def refuse(run: Run, engine: str) -> None:
     """Say no to what is asked and cannot be given.
 
     Raises:
         InputError: a key whose effect is not known for this code or engine; leaving it out is the honest answer.
     """
-    if run.code == "megatron" and engine in ("fsdp1", "fsdp2", "deepspeed"):
-        raise InputError(f"Megatron's modules shard themselves; engine {engine} around them is not known, use engine megatron", where="sharding.engine")
+    _refuse_engine(run, engine)
     _refuse_dtypes(run)
     if run.new_tokens and (run.task != "inference" or run.sharding.pp > 1):
         raise InputError("tokens are generated in task inference, without a pipeline; leave it out", where="new_tokens")

@@ -119,6 +119,8 @@ def _engine(facts: Facts) -> None:
         facts.derive("sharding.deepspeed", _edited(config, edits), facts.where("~deepspeed"))
         facts.derive("sharding.deepspeed_auto", facts.get("~auto_by", "trainer"), "who starts DeepSpeed")
         engine = "deepspeed"
+    elif config is not None:
+        facts.unused.append(f"{facts.where('~deepspeed')}: a DeepSpeed configuration beside {engine}, which shards")
     if engine is not None:
         facts.derive("sharding.engine", engine, facts.where("~engine", "~deepspeed"))
     engine = facts.get("sharding.engine")

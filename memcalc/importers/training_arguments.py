@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memcalc.errors import InputError
 from memcalc.importers import fsdp
 from memcalc.importers.facts import Entry, Facts, Link, Rule
 from memcalc.importers.links import name_deepspeed
@@ -24,6 +25,9 @@ def mixed(name: str) -> Rule:
 
     def write(facts: Facts, entry: Entry) -> None:
         if entry.is_on:
+            before = facts.found.get("~mixed_precision")
+            if before is not None and before.rank == facts.rank and before.value in ("bf16", "fp16") and before.value != name:
+                raise InputError(f"{before.value} and {name} are both on; transformers takes one of them", where=entry.where)
             facts.put("~mixed_precision", name, entry.where)
         elif facts.get("~mixed_precision") in (None, name):
             facts.put("~mixed_precision", "no", entry.where)

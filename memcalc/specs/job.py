@@ -69,7 +69,6 @@ class Cast:
         run: what was typed, with the defaults of the framework that it names.
         actor: the model that learns.
         others: the models beside it.
-        prompt_length: tokens before the answer.
         sequences: answers of each card in one rollout; 0: as many as one optimizer step takes.
         server: what generates, where that is not the actor itself.
         is_online: it learns from answers that it generates.
@@ -78,7 +77,6 @@ class Cast:
     run: Run
     actor: Role
     others: tuple[Role, ...] = ()
-    prompt_length: int = 0
     sequences: int = 0
     server: Job | None = None
     is_online: bool = False

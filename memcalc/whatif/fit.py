@@ -91,8 +91,11 @@ def need(job: Job) -> int:
 
 
 def plays(job: Job, room_bytes: int) -> bool:
-    """Whether the most loaded rank's step, played through the caching allocator, gets by with so many bytes on the card."""
-    walked = walk_ranks(job, detailed=False)
+    """Whether the most loaded rank's step, played through the caching allocator, gets by with so many bytes on the card; sizes that cannot be do not."""
+    try:
+        walked = walk_ranks(job, detailed=False)
+    except InputError:
+        return False
     loaded = max(walked, key=lambda one: _peak(one.walk))
     peak = _peak(loaded.walk)
     if peak + outside_bytes(job) > room_bytes:

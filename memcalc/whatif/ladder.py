@@ -190,7 +190,9 @@ def _other_cards(job: Job) -> Iterator[Keys]:
 
 def _answers(job: Job) -> Iterator[Keys]:
     if job.cast is not None and job.cast.is_online and job.asked.seq_len is None:
-        answer = job.seq_len - job.cast.prompt_length
+        from memcalc.engine.rlhf.cast import prompt_of
+
+        answer = job.seq_len - prompt_of(job.cast.run, job.seq_len)
         yield from ({"rollout_response_length": answer // part} for part in (2, 4) if answer // part >= 128)
 
 

@@ -18,7 +18,7 @@ from memcalc.engine.estimate import walk_ranks
 from memcalc.engine.resolve import SERVERS, resolve
 from memcalc.engine.settings import components, windows_of
 from memcalc.engine.verdict import device_terms
-from memcalc.errors import InputError
+from memcalc.errors import InputError, UnknownNameError
 from memcalc.specs.gpus import find_gpu
 from memcalc.specs.job import Job
 from memcalc.specs.run import Run
@@ -107,10 +107,16 @@ def _resolved(make: Callable[[dict[str, Any]], Run], values: dict[str, Any], siz
 
 
 def _tried(make: Callable[[dict[str, Any]], Run], values: dict[str, Any]) -> Job | str:
-    """The job, or why it cannot be."""
+    """The job, or why it cannot be.
+
+    Raises:
+        UnknownNameError: of a model or an optimizer: that is a slip of the pen, not a combination that cannot be.
+    """
     try:
         return resolve(make(values))
     except InputError as error:
+        if isinstance(error, UnknownNameError) and error.kind in ("model", "optimizer"):
+            raise
         return str(error)
 
 
@@ -167,8 +173,20 @@ def _lengths_refused(job: Job, seq: Ints) -> Iterator[tuple[Any, str]]:
     if job.model.vision is not None and job.model.vision.alone:
         yield seq != job.seq_len, f"seq_len: an image of {job.model.name} is {job.seq_len} tokens"
     elif job.run.images and job.model.vision is not None:
-        tokens = job.run.images * job.model.vision.text_tokens(job.image_size)
-        yield seq < tokens, f"images: {job.run.images} images are {tokens} tokens, more than seq_len"
+        yield seq < shortest(job), f"images: {job.run.images} images are {shortest(job)} tokens, more than seq_len"
+    elif shortest(job) > 1:
+        yield seq < shortest(job), "seq_len: the sequence leaves no room for prompt and answer"
+
+
+def shortest(job: Job) -> int:
+    """Shorter sequences than this cannot be: they hold the tokens of images, or a prompt and an answer."""
+    if job.run.images and job.model.vision is not None:
+        return int(job.run.images * job.model.vision.text_tokens(job.image_size))
+    if job.cast is not None and job.cast.is_online:
+        from memcalc.engine.rlhf.cast import shortest as of_prompt_and_answer
+
+        return of_prompt_and_answer(job.cast.run)
+    return 1
 
 
 def _held(job: Job, batch: Ints, seq: Ints) -> tuple[Held, ...]:

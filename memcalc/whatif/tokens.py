@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memcalc.specs.job import Job
 from memcalc.whatif.fit import granule, needs
+from memcalc.whatif.sweep import shortest
 
 if TYPE_CHECKING:
     from memcalc.whatif.fit import Ints
@@ -42,7 +43,7 @@ def most_tokens(job: Job, room_bytes: int, *, near: int) -> Tokens:
     """The most tokens that fit in every shape; of them as many are said to be safe.
 
     Args:
-        job: its own length is the longest looked at.
+        job: its own length is the longest looked at; what sequences must hold is in the shortest.
         room_bytes: what the card may give.
         near: about how many it will be.
     """
@@ -51,6 +52,7 @@ def most_tokens(job: Job, room_bytes: int, *, near: int) -> Tokens:
     unit = granule(job)
     every = unit * max(1, -(-(job.seq_len // unit) // MAX_LENGTHS))
     lengths = np.arange(every, job.seq_len + 1, every, dtype=np.int64)
+    lengths = lengths[lengths >= shortest(job)]
     if not len(lengths):
         lengths = np.asarray([job.seq_len], dtype=np.int64)
     batches = first_unfit(job, lengths, room_bytes, near=near)

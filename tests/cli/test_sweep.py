@@ -91,3 +91,8 @@ def test_what_is_too_much_is_refused_at_once(cli: Cli) -> None:
     assert "'1:1000000000' has more than 10,000,000 values" in cli.refused("sweep", "llama-7b", "--seq-len", "1:1000000000")
     assert "10,000,000,000 combinations are more than" in cli.refused("sweep", "llama-7b", "--seq-len", "1:100000", "--micro-batch", "1:100000")
     assert time.perf_counter() - begin < 2
+
+
+def test_a_model_that_there_is_not_is_no_combination(cli: Cli) -> None:
+    """A slip of the pen must not pass in CI."""
+    assert "unknown model 'nosuch'" in cli.refused("sweep", "llama-7b", "nosuch", "--seq-len", "1024,2048", "--limit", "100GiB")

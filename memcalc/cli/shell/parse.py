@@ -7,6 +7,18 @@ from collections.abc import Iterator, Sequence
 from memcalc.cli.shell.command import Command, Given, Option
 from memcalc.errors import InputError, UnknownNameError
 
+_MICRO_BATCH, _RECOMPUTE, _NOTHING = "write --micro-batch", "write --recompute full", "it has no effect on memory: leave it out"
+ELSEWHERE = {
+    **dict.fromkeys(("--batch-size", "--bs", "--per-device-train-batch-size", "--train-batch-size"), _MICRO_BATCH),
+    **dict.fromkeys(("--gradient-checkpointing", "--activation-checkpointing", "--checkpointing"), _RECOMPUTE),
+    **dict.fromkeys(("--learning-rate", "--lr", "--lora-alpha", "--weight-decay", "--epochs", "--num-train-epochs", "--warmup-ratio"), _NOTHING),
+    **dict.fromkeys(("--gradient-accumulation-steps", "--gradient-accumulation"), "write --grad-accum"),
+    **dict.fromkeys(("--max-length", "--sequence-length", "--context-length", "--cutoff-len"), "write --seq-len"),
+    **dict.fromkeys(("--optim",), "write --optimizer"),
+    **dict.fromkeys(("--bf16", "--fp16"), "write --dtype, or --dtype float32 with --autocast"),
+}
+"""Flags of other tools, and what they are here."""
+
 
 def parse(command: Command, name: str, argv: Sequence[str]) -> Given:
     """What a command line gives a command.
@@ -57,7 +69,7 @@ def _option(word: str, words: Iterator[str], known: dict[str, Option]) -> tuple[
     if option is None and not flag.startswith("--") and flag[:2] in known and not known[flag[:2]].is_switch:
         option, flag, equals, attached = known[flag[:2]], flag[:2], "=", word[2:]
     if option is None:
-        raise UnknownNameError("option", flag, {name for name in known if name.startswith("--")})
+        raise _unknown(flag, known)
     if option.is_switch:
         return option, _switch(option, flag, attached if equals else None, turned_off=turned_off)
     if not equals:
@@ -69,6 +81,12 @@ def _option(word: str, words: Iterator[str], known: dict[str, Option]) -> tuple[
     if option.choices and attached not in option.choices:
         raise InputError(f"{attached!r} is not known{_accepted(option)}", where=flag)
     return option, attached
+
+
+def _unknown(flag: str, known: dict[str, Option]) -> InputError:
+    if flag in ELSEWHERE:
+        return InputError(f"unknown option {flag!r}; {ELSEWHERE[flag]}")
+    return UnknownNameError("option", flag, {name for name in known if name.startswith("--")})
 
 
 def _together(option: Option, word: str, before: str | bool | None, value: str | bool) -> str | bool:

@@ -80,7 +80,8 @@ def optimizer_for(name: str) -> Optimizer:
         UnknownNameError: there is none; the message names the near ones.
     """
     if name not in OPTIMIZERS:
-        raise UnknownNameError("optimizer", name, OPTIMIZERS, where="optimizer")
+        hint = "(torch's are adamw_torch and adamw_torch_fused)" if name.lower() in ("adam", "adamw") else ""
+        raise UnknownNameError("optimizer", name, OPTIMIZERS, where="optimizer", hint=hint)
     entry = OPTIMIZERS[name]
     found: Optimizer = getattr(import_module(f"memcalc.engine.optimizers.{entry.kind}"), entry.name)(*entry.args, **entry.keys)
     return found

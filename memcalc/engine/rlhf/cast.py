@@ -15,6 +15,7 @@ from memcalc.specs.job import Cast, Job, Role
 from memcalc.specs.read import Layer, merged
 from memcalc.specs.roles import OF_ROLE, OWN, ROLES, RLSpec, RolloutSpec
 from memcalc.specs.run import Run
+from memcalc.tape.span import maximum
 
 PROMPT_LENGTH = RESPONSE_LENGTH = 512
 """Where neither a run nor a framework says how long prompts and answers are."""
@@ -35,7 +36,7 @@ def resolve_cast(run: Run) -> Job:
     task = TASKS[typed.task]
     _refuse(typed, task)
     refuse_knobs(run, engine=typed.rollout.engine)
-    prompt, length, said = _lengths(typed, task)
+    length, said = _length(typed, task)
     plain = {"task": "train", "roles": None, "rollout": RolloutSpec.model_construct(), "rl": RLSpec.model_construct(), "seq_len": length}
     job = resolve(typed.model_copy(update=plain))
     if task.has_score:
@@ -54,7 +55,7 @@ def resolve_cast(run: Run) -> Job:
     actor = Role("actor", job, idle=_idle(typed.roles, "actor"))
     return replace(
         job,
-        cast=Cast(typed, actor, tuple(others), prompt, sequences, server, task.is_online),
+        cast=Cast(typed, actor, tuple(others), sequences, server, task.is_online),
         assumptions=(*job.assumptions, *said, *assumptions),
         notes=(*job.notes, *_notes(others)),
     )
@@ -81,30 +82,37 @@ def _refuse(run: Run, task: Task) -> None:
                 raise InputError(f"task {run.task} generates nothing and has no epochs over a rollout; leave it out", where=f"{section}.{given[0]}")
 
 
-def _lengths(run: Run, task: Task) -> tuple[int, int | None, list[str]]:
-    """Tokens of a prompt, of a whole sequence (None: the run's own), and what was assumed."""
-    if not task.is_online:
-        return 0, run.seq_len, []
-    prompt, answer, whole = run.rollout.prompt_length, run.rollout.response_length, run.seq_len
-    said = []
-    if whole is not None and prompt is not None and answer is not None and prompt + answer != whole:
-        raise InputError(f"prompts of {prompt} and answers of {answer} tokens are {prompt + answer}, not the {whole} of seq_len", where="seq_len")
-    if whole is not None and prompt is None and answer is None:
-        prompt = min(PROMPT_LENGTH, whole // 2)
-        said.append(f"prompt_length {prompt}: the rest of seq_len {whole} is the answer")
-    if whole is not None:
-        prompt = prompt if prompt is not None else whole - (answer or 0)
-        answer = whole - prompt
-        if prompt < 1 or answer < 1:
-            raise InputError(f"a sequence of {whole} tokens leaves no room for prompt and answer", where="seq_len")
-        return prompt, whole, said
+def prompt_of(run: Run, seq_len: Any) -> Any:
+    """Tokens of the prompt in sequences of so many (an int or an integer array): as said, or half of them, at most `PROMPT_LENGTH`.
+
+    A sequence that is too short for both has one token of an answer.
+    """
+    prompt, answer = run.rollout.prompt_length, run.rollout.response_length
     if prompt is None:
-        prompt = PROMPT_LENGTH
-        said.append(f"prompt_length {prompt}")
-    if answer is None:
-        answer = RESPONSE_LENGTH
-        said.append(f"response_length {answer}")
-    return prompt, prompt + answer, said
+        prompt = seq_len - answer if answer is not None else -maximum(-PROMPT_LENGTH, -(seq_len // 2))
+    return maximum(0, -maximum(-prompt, 1 - seq_len))
+
+
+def shortest(run: Run) -> int:
+    """The shortest sequence of an online task: a token of the prompt and one of the answer, or what was said of them."""
+    prompt, answer = run.rollout.prompt_length, run.rollout.response_length
+    return (prompt or 1) + (answer or 1)
+
+
+def _length(run: Run, task: Task) -> tuple[int | None, list[str]]:
+    """Tokens of a whole sequence (None: the run's own), and what was assumed."""
+    if not task.is_online:
+        return run.seq_len, []
+    prompt, answer, whole = run.rollout.prompt_length, run.rollout.response_length, run.seq_len
+    if whole is None:
+        said = [f"{name} {PROMPT_LENGTH}" for name, value in (("prompt_length", prompt), ("response_length", answer)) if value is None]
+        return (prompt or PROMPT_LENGTH) + (answer or RESPONSE_LENGTH), said
+    if prompt is not None and answer is not None and prompt + answer != whole:
+        raise InputError(f"prompts of {prompt} and answers of {answer} tokens are {prompt + answer}, not the {whole} of seq_len", where="seq_len")
+    if whole < shortest(run):
+        raise InputError(f"a sequence of {whole} tokens leaves no room for prompt and answer", where="seq_len")
+    found = prompt_of(run, whole)
+    return whole, [f"prompt_length {found}: the rest of seq_len {whole} is the answer"] if prompt is None and answer is None else []
 
 
 def _roles(run: Run, task: Task) -> dict[str, Mapping[str, Any]]:

@@ -7,6 +7,7 @@ from typing import Any
 from memcalc.code.objective import Objective
 from memcalc.engine.plan import Plan
 from memcalc.engine.result import Term
+from memcalc.engine.rlhf.cast import prompt_of
 from memcalc.engine.rlhf.player import Player, less, max_of, plus
 from memcalc.engine.rlhf.presets import habits_of
 from memcalc.engine.rlhf.server import Server
@@ -50,7 +51,8 @@ class _Phases:
         self.stage = Stage(job, sequences=1, detailed=detailed)
         self.habits = habits_of(self.run)
         self.sequences: Any = self.cast.sequences or job.micro_batch * job.run.grad_accum
-        self.answer: Any = job.seq_len - self.cast.prompt_length
+        self.prompt: Any = prompt_of(self.run, job.seq_len)
+        self.answer: Any = job.seq_len - self.prompt
         here = self.cast.server is not None and self.run.rollout.cards == "same"
         self.server = Server(self.cast.server, sleep_level=self.run.rollout.sleep_level) if here and self.cast.server is not None else None
         self.asleep = self.server.asleep if self.server is not None else NOTHING
@@ -79,7 +81,7 @@ class _Phases:
             stage3 = self.job.engine == "deepspeed" and self.job.zero == 3
             gathered = stage3 and (asked.engine == "deepspeed" or self.habits.gathers)
             at_once = asked.micro_batch or self.sequences
-            found = stage.actor.generates(sequences=at_once, prompt=self.cast.prompt_length, answer=self.answer, gathered=gathered)
+            found = stage.actor.generates(sequences=at_once, prompt=self.prompt, answer=self.answer, gathered=gathered)
             stage.phase("rollout", {ACTOR: found}, self.experience, self._scores_kept("experience/logits of the rollout, token by token"), self._scores_kept())
 
     def scores(self) -> None:

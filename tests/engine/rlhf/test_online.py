@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+import memcalc
 from memcalc.engine.estimate import estimate, walk_ranks
 from memcalc.engine.resolve import resolve
 from memcalc.engine.result import Estimate
@@ -255,3 +256,11 @@ def test_a_server_that_would_not_start_is_a_refusal() -> None:
     assert answer.verdict is not None
     assert not answer.verdict.fits
     assert answer.verdict.refusal
+
+
+def test_a_sweep_over_lengths_moves_the_prompt_with_them() -> None:
+    """Arrays of sizes give what each gives alone, where prompt and answer follow from the length."""
+    found = memcalc.sweep("smollm2-135m", task="grpo", micro_batch=[1, 16], seq_len=[32, 2048])
+    for combination in found.combinations():
+        alone = memcalc.estimate("smollm2-135m", task="grpo", **combination.values)
+        assert combination.peak_bytes == alone.peak.allocated_bytes, combination

@@ -106,6 +106,7 @@ def finish(facts: Facts) -> None:
     elif "~reward" in facts.found and "task" not in facts.found:
         facts.put("task", "ppo", facts.where("~reward"))
     if not used and facts.get("task", "train") in ("train", "inference"):
+        facts.default("~load_dtype", "float32", LOADED)
         return
     facts.default("recompute", "full", TRL)
     facts.default("~mixed_precision", "bf16", TRL)
@@ -118,6 +119,9 @@ def finish(facts: Facts) -> None:
         facts.default("lora.r", 16, TRL)
         facts.default("lora.target_modules", "all-linear", TRL)
 
+
+LOADED = "from_pretrained in transformers 4, where 5 takes the checkpoint's own (say so with torch_dtype)"
+"""A script's own call is not in its arguments."""
 
 FORMAT = Format(
     name="trainer",
@@ -135,10 +139,11 @@ FORMAT = Format(
             "script_args config_name model_adapter_name num_beams num_proc f_divergence* generate_during_eval truncation_mode"
         ),
     ),
-    defaults={"micro_batch": 8, "grad_accum": 1, "optimizer": "adamw_torch_fused", "~load_dtype": "float32"},
+    defaults={"micro_batch": 8, "grad_accum": 1, "optimizer": "adamw_torch_fused"},
     finish=finish,
     order=80,
-    notes="TRL's defaults (checkpointing, bf16 mixed precision over fp32 weights, 1,024 tokens, a chunked loss) hold where the file has keys of TRL's own.",
+    notes="Weights are taken to be loaded in fp32, as transformers 4 does where a script says nothing. TRL's defaults (checkpointing, bf16 mixed "
+    "precision over fp32 weights, 1,024 tokens, a chunked loss) hold where the file has keys of TRL's own.",
 )
 
 

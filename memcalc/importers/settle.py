@@ -215,6 +215,9 @@ def _dtypes(facts: Facts) -> None:
     elif full and facts.get("~upcast", False):
         held = "float32"
     facts.derive("dtype", held, where)
+    loaded = facts.found.get("~load_dtype")
+    if loaded is not None and loaded.is_default and held == load and not facts.found["dtype"].is_default:
+        facts.assumed.append(f"dtype {held}: {loaded.where}")
     if low and (low != held or facts.get("~lora", False)) and engine != "deepspeed":
         facts.derive("autocast", low, where)
     if facts.get("~lora", False) and "lora.dtype" not in facts.found:

@@ -232,3 +232,11 @@ def test_the_heaviest_data_parallel_rank_is_found(stage: int, accum: int) -> Non
     assert len(answer.ranks) == 1 + (max(peaks) > peaks[0])
     assert any("data-parallel rank" in note for note in answer.notes) == (max(peaks) > peaks[0])
     assert sum(rank.num_ranks for rank in answer.ranks) == 8
+
+
+def test_what_views_keep_gathered_is_said() -> None:
+    """Experts of Mixtral: 32 layers of 8 experts, three matrices of 4096 × 14336 in bf16."""
+    run = {"model": "mixtral-8x7b", "sharding": {"zero": 3}, "hardware": {"gpus": 16}}
+    gib = 32 * 8 * 3 * 4096 * 14336 * 2 / 2**30
+    assert any(note.startswith(f"{gib:.2f} GiB of weights stay gathered") for note in estimate(read_run(run)).notes)
+    assert not any("stay gathered" in note for note in estimate(read_run(run, recompute="full")).notes)

@@ -27,6 +27,8 @@ from memcalc.units import DTYPE_BYTES, parse_bytes
 
 HOST, DISK = -1, -2
 """Places that are no card."""
+UNBOUNDED = 1 << 60
+"""Bytes of a place that nobody limits."""
 BUFFER = 1.25
 """Of the largest layer: what each card but the last gets beyond its even share."""
 ONE_CARD, QUANTISED = 0.9, 0.9
@@ -205,7 +207,7 @@ def _room(job: Job, units: tuple[Unit, ...]) -> dict[int, int]:
     else:
         raise InputError("layers are placed by what cards offer: give --gpu, or max_memory", where="loading.device_map")
     room = {key: size for key, size in room.items() if not given or key in given}
-    room |= {HOST: given.get(HOST, 1 << 60), DISK: 1 << 62}
+    room |= {HOST: given.get(HOST, UNBOUNDED), DISK: UNBOUNDED}
     cards = sorted(key for key in room if key >= 0)
     if asked.device_map != "sequential":
         _balance(room, cards, units, low_zero=asked.device_map == "balanced_low_0" and len(cards) > 1, is_given=bool(given))

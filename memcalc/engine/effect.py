@@ -62,9 +62,9 @@ SLEEPING: dict[str, tuple[str, Callable[[Mesh], Any]]] = {
 PRECISION_AWARE = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
 
 OFFLOADS = ("deepspeed", "fsdp1", "fsdp2")
+"""Engines that keep states on the host."""
 HYBRID = ("megatron", "optimizer", "cpu")
 """What Megatron can put there (HybridDeviceOptimizer)."""
-"""Engines that keep states on the host."""
 
 
 def ignored_knobs(run: Run, engine: str, mesh: Mesh | None = None) -> tuple[str, ...]:

@@ -107,4 +107,4 @@ def _bytes(job: Job, sequences: Any, *, width: int = 0) -> Any:
 
 
 def _width(job: Job) -> int:
-    return HOST_WIDTH if job.run.autocast is not None else DTYPE_BYTES[job.run.dtype]
+    return DTYPE_BYTES["float32"] if job.run.autocast is not None else DTYPE_BYTES[job.run.dtype]

@@ -10,6 +10,8 @@ from memcalc.specs.run import Run
 
 HOLDS_MASTERS = ("deepspeed", "megatron")
 """Engines that hold weights of 16 bits beside fp32 ones which the optimizer steps."""
+OWN_ENGINES = {"megatron": "megatron", "torchtitan": "fsdp2"}
+"""Who shards by default under code with an engine of its own."""
 
 
 class Precision(NamedTuple):
@@ -82,8 +84,7 @@ def with_precision(run: Run) -> Run:
 
 def _check(run: Run, found: Precision) -> None:
     sharding = run.sharding
-    implied = {"megatron": "megatron", "torchtitan": "fsdp2"}.get(run.code, "ddp")
-    engine = "deepspeed" if uses_deepspeed(run) else sharding.engine or implied
+    engine = "deepspeed" if uses_deepspeed(run) else sharding.engine or OWN_ENGINES.get(run.code, "ddp")
     holds = engine in HOLDS_MASTERS
     if found.masters is not None and found.masters != holds:
         able = [name for name, p in PRECISIONS.items() if p.masters in (None, holds)]

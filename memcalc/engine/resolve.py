@@ -13,7 +13,7 @@ from memcalc.engine.finetuning import assumed_of, ignored_by_training, load_quan
 from memcalc.engine.images import images_of, with_images
 from memcalc.engine.optimizers import optimizer_for
 from memcalc.engine.optimizers.check import check_optimizer, ignored_by_optimizer
-from memcalc.engine.precision import with_precision
+from memcalc.engine.precision import OWN_ENGINES, with_precision
 from memcalc.engine.settings import is_encoder
 from memcalc.errors import InputError, ShardingError
 from memcalc.specs.job import Job, Mesh
@@ -195,7 +195,7 @@ def engine_of(run: Run, deepspeed: DeepSpeed | None = None) -> tuple[str, int]:
     if deepspeed is not None:
         return "deepspeed", deepspeed.zero.stage
     sharding = run.sharding
-    engine: str = sharding.engine or {"megatron": "megatron", "torchtitan": "fsdp2"}.get(run.code, "ddp")
+    engine: str = sharding.engine or OWN_ENGINES.get(run.code, "ddp")
     zero = sharding.zero
     if zero is None:
         zero = 3 if engine in ("fsdp1", "fsdp2") else int(engine == "megatron" and bool(sharding.use_distributed_optimizer))

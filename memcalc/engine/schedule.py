@@ -12,8 +12,6 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble", "zbv"]
-PUTS_OFF_WEIGHTS = ("zero_bubble", "zbv")
-"""Schedules that make gradients of inputs first, and those of weights later, to fill bubbles."""
 
 
 class Turn(NamedTuple):

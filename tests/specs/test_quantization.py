@@ -41,8 +41,7 @@ def test_the_first_rule_that_fits_holds() -> None:
 
 def test_places() -> None:
     """A head, what stands outside the layers, experts, and stacks of them."""
-    head, layer, other = (Module(("x",), place) for place in ("layer", "head", "elsewhere"))
-    head, layer = layer, head
+    head, layer, other = (Module(("x",), place) for place in ("head", "layer", "elsewhere"))
     assert [made(plain_head=True).scheme_for(m) for m in (head, layer, other)] == [None, NF4, NF4]
     assert [made(layers_only=True).scheme_for(m) for m in (head, layer, other)] == [None, NF4, None]
     expert, stack = Module(("x",), is_expert=True), Module(("x",), is_expert=True, is_stacked=True)

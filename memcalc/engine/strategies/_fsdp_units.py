@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from memcalc.engine.plan import Part, Shard
+from memcalc.engine.strategies.registration import registered
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,8 +53,3 @@ def root_of(parts: Iterable[Part]) -> Unit:
     held = [part for part in parts if part.shards]
     shards = tuple(s for part in held for _ in range(part.block.repeat) for s in registered(part))
     return Unit(" + ".join(dict.fromkeys(part.block.path for part in held)), shards)
-
-
-def registered(part: Part) -> list[Shard]:
-    """A block's parameters as its modules register them: a layer's own norms come after its mixer and its network."""
-    return sorted(part.shards, key=lambda s: s.path.count("/") < 3)

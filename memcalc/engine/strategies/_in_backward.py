@@ -9,9 +9,9 @@ from memcalc.engine.strategies.base import stepped
 from memcalc.engine.walk import Reason, Walk
 from memcalc.specs.job import Job
 from memcalc.tape.tensor import Record
+from memcalc.units import DTYPE_BYTES
 
 GRADIENT = "gradients/stepped in backward"
-FULL_WIDTH = 4
 
 
 class InBackward(Marked):
@@ -55,7 +55,7 @@ class InBackward(Marked):
         if shard is None:
             return
         gradient = shard.num_params * shard.width
-        goes_first = self.optimizer.holds_last and shard.width < FULL_WIDTH  # LOMO drops what it has cast to fp32
+        goes_first = self.optimizer.holds_last and shard.width < DTYPE_BYTES["float32"]  # LOMO drops what it has cast to fp32
         walk.free(GRADIENT, gradient * goes_first)
         for need in self.optimizer.temporaries(self.job, [self.tensors[shard.path]]):
             walk.touch(f"optimizer/{need.name}", need.bytes, Reason(need.formula, {"num_params": shard.num_params, "width": shard.width}, need.source))

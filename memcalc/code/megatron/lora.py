@@ -10,13 +10,14 @@ from collections.abc import Sequence
 from memcalc.code.context import Context
 from memcalc.code.megatron import parallel
 from memcalc.code.transformers.dropout import dropout
+from memcalc.components import Linear
 from memcalc.components.lora import LoraLinear
-from memcalc.specs.model import Axis, Component
+from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
 from memcalc.tape.tensor import Tensor
 
 
-def column(ctx: Context, x: Tensor, linears: Sequence[Component], out: Axis, name: str) -> Tensor:
+def column(ctx: Context, x: Tensor, linears: Sequence[Linear | LoraLinear], out: Axis, name: str) -> Tensor:
     """A product of several layers whose outputs are cut, with the adapter that one of them may have for all.
 
     The adapter reads the whole sequence: under sequence parallelism it is gathered, and its first factor saves it.
@@ -37,7 +38,7 @@ def column(ctx: Context, x: Tensor, linears: Sequence[Component], out: Axis, nam
         return F.add(result, updated(ctx, adapter, x, out), f"{name} with update")
 
 
-def row(ctx: Context, x: Tensor, linear: Component, name: str) -> Tensor:
+def row(ctx: Context, x: Tensor, linear: Linear | LoraLinear, name: str) -> Tensor:
     """A product whose inputs are cut, with its adapter: the second factor's output is whole until its part of the sequence is cut out.
 
     Args:
@@ -46,7 +47,7 @@ def row(ctx: Context, x: Tensor, linear: Component, name: str) -> Tensor:
         linear: the layer.
         name: of the result.
     """
-    out: Axis = linear.outputs  # type: ignore[attr-defined]
+    out = linear.outputs
     result = parallel.row(ctx, x, base_parameters(ctx, linear), out, name)
     if not isinstance(linear, LoraLinear):
         return result
@@ -57,9 +58,9 @@ def row(ctx: Context, x: Tensor, linear: Component, name: str) -> Tensor:
         return F.add(result, update, f"{name} with update")
 
 
-def plain(ctx: Context, x: Tensor, linear: Component, name: str) -> Tensor:
+def plain(ctx: Context, x: Tensor, linear: Linear | LoraLinear, name: str) -> Tensor:
     """A product that every rank computes whole on its part of the sequence, with its adapter, which does likewise."""
-    out: Axis = linear.outputs  # type: ignore[attr-defined]
+    out = linear.outputs
     result = parallel.plain(ctx, x, base_parameters(ctx, linear), out, name)
     if not isinstance(linear, LoraLinear):
         return result
@@ -81,7 +82,7 @@ def scattered(ctx: Context, x: Tensor) -> Tensor:
     return part
 
 
-def base_parameters(ctx: Context, linear: Component) -> list[Tensor]:
+def base_parameters(ctx: Context, linear: Linear | LoraLinear) -> list[Tensor]:
     """Weight and bias of a layer, or of the one that an adapter stands around."""
     if not isinstance(linear, LoraLinear):
         return parallel.parameters(ctx, linear)

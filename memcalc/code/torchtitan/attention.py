@@ -31,10 +31,14 @@ def attention(ctx: Context, m: Attention, x: Tensor) -> Tensor:
     return ctx.run(m.o, F.view(out, (ctx.batch, ctx.seq, Axis("heads * head_dim", out.shape[2].size * m.head_dim))))
 
 
+def complex_angles(ctx: Context, x: Tensor) -> Tensor:
+    """Those of each token, a buffer of the model."""
+    return Tensor(ctx.tape, (ctx.seq, Axis("head_dim/2", x.shape[-1].size // 2), Axis("real and imaginary", 2)), "float32", None)
+
+
 def turn_complex(ctx: Context, query: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
     """Both in fp32, times complex angles, which are a buffer; cast back once both are there (apply_rotary_emb of Llama 3)."""
-    dtype, half, parts = query.dtype, Axis("head_dim/2", query.shape[-1].size // 2), Axis("real and imaginary", 2)
-    angles = Tensor(ctx.tape, (ctx.seq, half, parts), "float32", None)
+    dtype, angles = query.dtype, complex_angles(ctx, query)
     wide = [F.cast(x, "float32", f"{name} in fp32") for x, name in ((query, "query"), (key, "key"))]
     products = [times(x, angles) for x in wide]
     turned = [F.cast(x, dtype, f"{name} after rotary") for x, name in zip(products, ("query", "key"), strict=True)]
@@ -43,10 +47,8 @@ def turn_complex(ctx: Context, query: Tensor, key: Tensor) -> tuple[Tensor, Tens
 
 def turned(ctx: Context, x: Tensor, name: str) -> Tensor:
     """One alone, by the same angles (apply_rotary_emb of DeepSeek-V3)."""
-    half, parts = Axis("head_dim/2", x.shape[-1].size // 2), Axis("real and imaginary", 2)
-    angles = Tensor(ctx.tape, (ctx.seq, half, parts), "float32", None)
     wide = F.cast(x, "float32", f"{name} in fp32")
-    product = times(wide, angles)
+    product = times(wide, complex_angles(ctx, x))
     return F.cast(product, x.dtype, f"{name} after rotary")
 
 

@@ -29,10 +29,10 @@ def output_layer(ctx: Context, m: Head, x: Tensor) -> Tensor:
     labels = Tensor(ctx.tape, (ctx.batch, ctx.seq), "int64", None)  # the batch's own
     wide = F.cast(logits, "float32", "logits in fp32")
     del logits
-    return F.nll_loss(F.log_softmax(wide), labels) if not ctx.has_tp else parallel_loss(wide, labels)
+    return F.nll_loss(F.log_softmax(wide), labels) if not ctx.has_tp else parallel_loss(wide)
 
 
-def parallel_loss(logits: Tensor, labels: Tensor) -> Tensor:
+def parallel_loss(logits: Tensor) -> Tensor:
     """``cross_entropy`` on each rank's part of the vocabulary (torch/distributed/tensor/parallel/loss.py).
 
     Logits are shifted, their exponentials summed, and the log-softmax, which is saved, is a third copy; one step back makes the gradient of both:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from memcalc.code.context import Context, runs
 from memcalc.code.transformers.dropout import dropout
 from memcalc.code.transformers.mask import make_mask
-from memcalc.code.transformers.t5 import MASK, STATES
+from memcalc.code.transformers.t5 import MASK, STATES, eager
 from memcalc.components.bart import BartAttention, BartEmbedding, BartHead, BartLayer
 from memcalc.components.norm import LayerNorm
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
-from memcalc.tape.functional import scan
 from memcalc.tape.functional.activations import apply_activation
 from memcalc.tape.tensor import Shape, Tensor
 
@@ -82,7 +81,8 @@ def attention(ctx: Context, m: BartAttention, x: Tensor) -> Tensor:
     source = ctx.shared[STATES] if m.kind == "cross" else x
     query, key, value = ctx.run(m.q, x), ctx.run(m.k, source), ctx.run(m.v, source)
     if ctx.settings.attention == "eager":
-        out = eager(ctx, m, F.split_heads(query, by_head(m, query)), F.split_heads(key, by_head(m, key)), F.split_heads(value, by_head(m, value)))
+        rows, columns = by_head(m, query), by_head(m, key)
+        out = eager(ctx, m, [F.split_heads(query, rows), *remembered(ctx, m, F.split_heads(key, columns), F.split_heads(value, columns))])
     else:
         heads = [F.view(t, by_head(m, t)) for t in (query, key, value)]
         out = F.scaled_dot_product_attention(heads[0], *remembered(ctx, m, heads[1], heads[2]))
@@ -99,21 +99,6 @@ def by_head(m: BartAttention, x: Tensor) -> Shape:
 def remembered(ctx: Context, m: BartAttention, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
     """Keys and values, in inference those in the cache; the encoder's are not kept."""
     return (key, value) if m.kind == "encoder" else (ctx.remember(key, "key"), ctx.remember(value, "value"))
-
-
-def eager(ctx: Context, m: BartAttention, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """(batch, heads, queries, head_dim) of queries, keys and values → (batch, queries, heads, head_dim) (eager_attention_forward)."""
-    key, value = remembered(ctx, m, key, value)
-    single = isinstance(ctx.batch.size, int) and ctx.batch.size == 1
-    shape = (*query.shape[:3], Axis("keys", key.shape[2].size))
-    scores = F.scale(scan.contract(query, key, shape, "scores", copies="" if single else "xy"), "scaled scores")
-    if m.kind == "decoder" and ctx.settings.training:
-        scores = F.add(scores, ctx.shared[MASK], "masked scores")
-    scores = dropout(ctx, F.softmax(scores, name="probabilities"), m.dropout)
-    if ctx.probabilities is not None:
-        ctx.probabilities.append(scores)
-    out = scan.contract(scores, value, (*query.shape[:3], value.shape[3]), "attention output", copies="" if single else "yg")
-    return F.clone(out, "attention output in order")
 
 
 @runs(BartHead)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from memcalc.code.context import Context, runs
+from memcalc.code.context import TOWER, Context, runs
 from memcalc.components.llama4_vision import Llama4Patches
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
@@ -24,5 +24,5 @@ def patches(ctx: Context, m: Llama4Patches, pixels: Tensor) -> Tensor:
     x = class_and_patches(token, x, (ctx.batch, ctx.seq, m.proj.outputs))
     x = ctx.run(m.norm, F.add(x, positions, "embeddings"), "layernorm_pre")
     half, parts = Axis("head_dim/2", m.head_dim // 2), Axis("real and imaginary", 2)
-    ctx.shared["tower complex angles"] = Tensor(ctx.tape, (ctx.seq, half, parts), "float32", None)
+    ctx.shared[f"{TOWER}complex angles"] = Tensor(ctx.tape, (ctx.seq, half, parts), "float32", None)
     return x

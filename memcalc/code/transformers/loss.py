@@ -18,6 +18,7 @@ from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
 from memcalc.tape.functional.matmul import cast_weight, under_autocast
 from memcalc.tape.functional.scan import split_into
+from memcalc.tape.span import minimum
 from memcalc.tape.tape import Leaf
 from memcalc.tape.tensor import Shape, Tensor
 from memcalc.units import ceil_div
@@ -57,7 +58,7 @@ def chunked(ctx: Context, m: Head, x: Tensor) -> Tensor:
     order = tape.new((tokens,), "int64", "order of tokens")
     x = F.index(F.view(x, (tokens, hidden)), (tokens, hidden), "hidden states in order")
     labels = tape.new((tokens,), "int64", "labels in order")
-    rows = Axis("chunk", _smaller(num, CHUNK))
+    rows = Axis("chunk", minimum(num, CHUNK))
     with tape.no_grad():
         loss = _chunk(m, _part(x, (rows, hidden)), Tensor(tape, weight.shape, weight.dtype, None), labels)
     repeats = _exceeds(num, CHUNK)
@@ -118,10 +119,6 @@ def _add(grads: list[Tensor | None], i: int, new: Tensor | None) -> None:
 
 def _part(x: Tensor, shape: Shape) -> Tensor:
     return Tensor(x.tape, shape, x.dtype, x.storage)
-
-
-def _smaller(a: Any, b: Any) -> Any:
-    return a * (a <= b) + b * (a > b)
 
 
 def _exceeds(num: Any, limit: int) -> bool:

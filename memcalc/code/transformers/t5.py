@@ -5,6 +5,7 @@ from __future__ import annotations
 from memcalc.code.context import Context, runs
 from memcalc.code.transformers.dropout import dropout
 from memcalc.code.transformers.mask import make_mask
+from memcalc.components.bart import BartAttention
 from memcalc.components.t5 import T5MLP, T5Attention, T5Embedding, T5FinalNorm, T5Head, T5Layer, T5Norm
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
@@ -214,13 +215,13 @@ def written_out(ctx: Context, m: T5Attention, heads: list[Tensor], bias: Tensor)
     return F.clone(out, "attention output in order")
 
 
-def eager(ctx: Context, m: T5Attention, heads: list[Tensor], bias: Tensor) -> Tensor:
-    """(batch, heads, queries, head_dim) of queries, keys and values → (batch, queries, heads, head_dim) (eager_attention_forward)."""
+def eager(ctx: Context, m: T5Attention | BartAttention, heads: list[Tensor], bias: Tensor | None = None) -> Tensor:
+    """(batch, heads, queries, head_dim) of queries, keys and values → (batch, queries, heads, head_dim) (eager_attention_forward); BART has no bias."""
     query, key, value = heads
     single = isinstance(ctx.batch.size, int) and ctx.batch.size == 1
     shape = (*query.shape[:3], Axis("keys", key.shape[2].size))
     scores = F.scale(scan.contract(query, key, shape, "scores", copies="" if single else "xy"), "scaled scores")
-    scores = F.add(scores, bias, "scores + bias")
+    scores = scores if bias is None else F.add(scores, bias, "scores + bias")
     if m.kind == "decoder" and ctx.settings.training:
         scores = F.add(scores, ctx.shared[MASK], "masked scores")
     scores = dropout(ctx, F.softmax(scores, name="probabilities"), m.dropout)

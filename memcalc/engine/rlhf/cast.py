@@ -15,7 +15,7 @@ from memcalc.specs.job import Cast, Job, Role
 from memcalc.specs.read import Layer, merged
 from memcalc.specs.roles import OF_ROLE, OWN, ROLES, RLSpec, RolloutSpec
 from memcalc.specs.run import Run
-from memcalc.tape.span import maximum
+from memcalc.tape.span import maximum, minimum
 
 PROMPT_LENGTH = RESPONSE_LENGTH = 512
 """Where neither a run nor a framework says how long prompts and answers are."""
@@ -89,8 +89,8 @@ def prompt_of(run: Run, seq_len: Any) -> Any:
     """
     prompt, answer = run.rollout.prompt_length, run.rollout.response_length
     if prompt is None:
-        prompt = seq_len - answer if answer is not None else -maximum(-PROMPT_LENGTH, -(seq_len // 2))
-    return maximum(0, -maximum(-prompt, 1 - seq_len))
+        prompt = seq_len - answer if answer is not None else minimum(PROMPT_LENGTH, seq_len // 2)
+    return maximum(0, minimum(prompt, seq_len - 1))
 
 
 def shortest(run: Run) -> int:
@@ -105,7 +105,7 @@ def _length(run: Run, task: Task) -> tuple[int | None, list[str]]:
         return run.seq_len, []
     prompt, answer, whole = run.rollout.prompt_length, run.rollout.response_length, run.seq_len
     if whole is None:
-        said = [f"{name} {PROMPT_LENGTH}" for name, value in (("prompt_length", prompt), ("response_length", answer)) if value is None]
+        said = [f"prompt_length {PROMPT_LENGTH}"] * (prompt is None) + [f"response_length {RESPONSE_LENGTH}"] * (answer is None)
         return (prompt or PROMPT_LENGTH) + (answer or RESPONSE_LENGTH), said
     if prompt is not None and answer is not None and prompt + answer != whole:
         raise InputError(f"prompts of {prompt} and answers of {answer} tokens are {prompt + answer}, not the {whole} of seq_len", where="seq_len")

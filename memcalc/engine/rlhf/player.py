@@ -18,6 +18,7 @@ from memcalc.engine.strategies import Strategy, strategy_for
 from memcalc.engine.strategies.base import whole_model
 from memcalc.engine.walk import Reason, Snapshot, Walk
 from memcalc.specs.job import Role
+from memcalc.tape.span import maximum
 from memcalc.units import DTYPE_BYTES
 
 IDLE = {"params": ("weights/",), "optimizer": ("optimizer/",)}
@@ -220,8 +221,6 @@ def less(shot: Snapshot, other: Snapshot) -> Snapshot:
 
 def max_of(*shots: Snapshot) -> Snapshot:
     """The largest; of arrays, the larger total element by element, with no paths."""
-    from memcalc.tape.span import maximum
-
     if all(isinstance(shot.total, int) for shot in shots):
         return max(shots, key=lambda shot: int(shot.total))
     total = shots[0].total

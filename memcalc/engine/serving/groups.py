@@ -37,10 +37,6 @@ class Groups(NamedTuple):
         """What the engine says that the pool holds: as if each token stood in every group."""
         return pool_bytes // self.page_bytes // self.num_groups * self.policy.block
 
-    def whole(self, pool_bytes: int) -> int:
-        """In whole blocks."""
-        return pool_bytes // self.page_bytes * self.page_bytes
-
 
 def grouped(caches: tuple[LayerCache, ...], policy: Policy) -> Groups | None:
     """The groups of a rank; None where all its layers keep all tokens, or remember only what does not grow."""

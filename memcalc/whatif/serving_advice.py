@@ -13,12 +13,17 @@ from memcalc.errors import InputError
 from memcalc.specs.job import Job
 from memcalc.specs.read import read_run
 from memcalc.specs.run import Run
+from memcalc.whatif.ladder import MAX_TP
 
 Keys = dict[str, Any]
 MAX_CHANGES = 3
+"""Of one sequence of changes."""
+
 SHARES = {"vllm": ("gpu_memory_utilization", 0.95), "sglang": ("mem_fraction_static", 0.92), "trtllm": ("free_gpu_memory_fraction", 0.95)}
-LENGTHS = 512
-"""No shorter sequence is proposed."""
+"""The key of an engine's share of its card, and the largest that is proposed: each a little above the engine's default."""
+
+LENGTHS, ROUND = 512, 256
+"""No shorter sequence is proposed; and of those only multiples of this."""
 
 
 class Change(NamedTuple):
@@ -151,7 +156,8 @@ def _walked(some: tuple[Change, ...], job: Job) -> tuple[tuple[tuple[Change, Key
 
 def _share(job: Job) -> Iterator[Keys]:
     key, most = SHARES.get(job.run.code, ("", 0.0))
-    if key and (getattr(job.run.serving, key) or 0.9) < most:
+    asked = getattr(job.run.serving, key) if key else most
+    if asked is None or asked < most:
         yield {key: most}
 
 
@@ -170,7 +176,7 @@ def _length(job: Job) -> Iterator[Keys]:
     serving = serve(job).serving
     assert serving is not None
     if LENGTHS <= serving.largest_model_len < job.seq_len:
-        yield {"max_model_len": serving.largest_model_len // 256 * 256 or serving.largest_model_len}
+        yield {"max_model_len": serving.largest_model_len // ROUND * ROUND}
 
 
 def _cache(job: Job) -> Iterator[Keys]:
@@ -180,7 +186,7 @@ def _cache(job: Job) -> Iterator[Keys]:
 
 def _tensor(job: Job) -> Iterator[Keys]:
     tp = job.mesh.tp * 2
-    while tp <= 8 and job.run.code != "llamacpp":
+    while tp <= MAX_TP and job.run.code != "llamacpp":
         yield {"tp": tp, "gpus": job.mesh.world // job.mesh.tp * tp}
         tp *= 2
 

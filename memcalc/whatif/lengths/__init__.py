@@ -19,13 +19,20 @@ if TYPE_CHECKING:
     from memcalc.whatif.lengths.distribution import Distribution, Floats, Ints
 
 SHARES = (0.5, 0.9, 0.99, 0.999, 1.0)
+"""Quantiles of batches that are told."""
 STEPS = (1, 10, 100, 1000, 10_000, 100_000)
+"""Steps by which it is told how likely one that does not fit has come."""
 GRID = 1024
 """Lengths at which what is needed is looked at; between two of them the longer one's need stands for both."""
 
+MAX_TOKENS, MAX_BATCH, LOOKS = 1 << 27, 1 << 16, 64
+"""No larger budget and no larger batch of a bucket is looked for; into how many parts of a bound a budget is played."""
 
-MAX_TOKENS, LOOKS = 1 << 27, 64
-"""No larger budget is looked for; into how many parts of a bound it is played."""
+SHAPES, PARTS = 128, 4096
+"""Lengths at which a budget is tried, and parts of itself to within which it is found."""
+
+SHORTEST, MIN_EDGE = 0.05, 16
+"""The quantile of samples at which buckets begin, and the shortest of a power of two."""
 
 
 class Point(NamedTuple):
@@ -204,7 +211,7 @@ def _budget(job: Job, room: Room, lengths: Ints) -> int:
     import numpy as np
 
     unit = granule(job)
-    some = round_up(lengths[np.unique(np.linspace(0, len(lengths) - 1, 128).astype(np.int64))], unit)
+    some = round_up(lengths[np.unique(np.linspace(0, len(lengths) - 1, SHAPES).astype(np.int64))], unit)
     longest = int(some[-1])
 
     def fits(tokens: int) -> bool:
@@ -215,7 +222,7 @@ def _budget(job: Job, room: Room, lengths: Ints) -> int:
     high = longest
     while fits(2 * high) and high < MAX_TOKENS:
         high *= 2
-    unit = max(high // 4096, 1)
+    unit = max(high // PARTS, 1)
     bound = unit * highest_between(lambda n: fits(n * unit), high // unit, 2 * high // unit)
     return _played(lambda tokens: plays(replace(job, micro_batch=max(tokens // longest, 1), seq_len=longest), room.room_bytes), bound)
 
@@ -233,14 +240,14 @@ def _buckets(job: Job, room: Room, found: Distribution) -> list[Bucket]:
     import numpy as np
 
     unit, edges = granule(job), []
-    edge = 1 << max(int(found.quantile(0.05)).bit_length(), 4)
+    edge = max(1 << found.quantile(SHORTEST).bit_length(), MIN_EDGE)
     while edge < found.longest:
         edges.append(edge)
         edge *= 2
     plan, before = [], 0.0
     for length in (*edges, found.longest):
         padded = round_up(length, unit)
-        most = largest(lambda batch, padded=padded: needs(job, batch, np.full_like(batch, padded)) <= room.room_bytes, cap=1 << 16)  # type: ignore[misc]
+        most = largest(lambda batch, padded=padded: needs(job, batch, np.full_like(batch, padded)) <= room.room_bytes, cap=MAX_BATCH)  # type: ignore[misc]
         up_to = found.share_up_to(length)
         need = int(needs(job, np.asarray([max(most, 1)]), np.asarray([padded]))[0])
         plan.append(Bucket(length, most, up_to - before, need))

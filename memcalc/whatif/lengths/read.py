@@ -18,8 +18,10 @@ from memcalc.whatif.lengths.shapes import shape
 if TYPE_CHECKING:
     from memcalc.whatif.lengths.distribution import Ints
 
-PIECE = 1 << 23
-"""Bytes that are read at a time."""
+PIECE, HEAD = 1 << 23, 4096
+"""Bytes that are read at a time; and at first, to see what kind of file it is."""
+SAMPLES = 100_000
+"""Of an epoch, where neither a file nor the caller says how many."""
 COLUMNS = ("length", "num_tokens", "tokens", "seq_len", "len", "n_tokens", "token_count", "lengths")
 """Columns that are taken without being named, the first that is there."""
 QUANTILE = re.compile(r"^\s*[\"']?(?:p\s*(?P<percent>[\d.]+)|(?P<max>max))[\"']?\s*[:=,\s]\s*(?P<length>[\d.]+)\s*,?\s*$", re.IGNORECASE)
@@ -37,7 +39,7 @@ def lengths_of(source: str, *, column: str | None = None, num_samples: int | Non
     Raises:
         InputError: no such file, or something in it is no length.
     """
-    draws = num_samples or 100_000
+    draws = num_samples or SAMPLES
     named = shape(source, num_samples=draws)
     if named is not None:
         return named
@@ -46,7 +48,7 @@ def lengths_of(source: str, *, column: str | None = None, num_samples: int | Non
         return from_quantiles(inline, num_samples=draws, name=source)
     try:
         with Path(source).open("rb") as file:
-            head = file.read(4096).decode("utf-8", errors="replace")
+            head = file.read(HEAD).decode("utf-8", errors="replace")
             file.seek(0)
             points = _quantiles(head.splitlines(), where=source)
             if points is not None:

@@ -120,6 +120,11 @@ class Situation:
         return self.job.run.offload.optimizer is not None or (self.job.engine in ("fsdp1", "fsdp2") and self.job.run.offload.params is not None)
 
     @property
+    def ranks_of_node(self) -> int:
+        """Ranks that share a host."""
+        return min(int(self.job.mesh.world), self.job.run.hardware.gpus_per_node)
+
+    @property
     def largest_gradient(self) -> int:
         """Elements of the largest trained parameter on this rank, before it is cut among data-parallel ranks."""
         return max((int(s.num_params) for s in self.loaded.plan.shards() if s.trainable), default=0)
@@ -150,7 +155,7 @@ class Situation:
         loaded = max(walked, key=lambda one: _most(one.walk.instants)[1])
         shots = loaded.walk.instants
         when = instant if instant in shots else max(shots, key=lambda at: int(shots[at].total) - int(self._before(at).total))
-        extra = {**(more or {}), **_more(shots[when].by_path, self._before(when).by_path)}
+        extra = {**(more or {}), **more_of(shots[when].by_path, self._before(when).by_path)}
         total = max(_most(shots)[1], self.peak[1], int(shots[when].total) + sum((more or {}).values()))
         survives = self.fits and self._fits(job, total)
         return Incident(name, title, when, extra, total, total + outside_bytes(job), survives, note, 0, source)
@@ -179,10 +184,10 @@ def _most(shots: Mapping[str, Snapshot]) -> tuple[str, int]:
     return name, int(shots[name].total)
 
 
-def _more(now: Terms, before: Terms) -> dict[str, int]:
-    """What there is more of, and what there is less of, by path."""
-    found = {path: now.get(path, 0) - before.get(path, 0) for path in {*now, *before}}
+def more_of(now: Terms, before: Terms) -> dict[str, int]:
+    """What there is more of, and what there is less of, by path; the largest first."""
+    found = {path: now.get(path, 0) - before.get(path, 0) for path in (*now, *before)}
     return {path: found[path] for path in sorted(found, key=lambda p: -abs(found[p])) if found[path]}
 
 
-__all__ = ["Incident", "Situation", "Terms"]
+__all__ = ["Incident", "Situation", "Terms", "more_of"]

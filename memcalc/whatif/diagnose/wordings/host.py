@@ -27,9 +27,7 @@ MARK = (
     r"|DefaultCPUAllocator: (?:can't|not enough)|cannot pin .* bytes of memory|terminated by signal: ?9\b|\(dmesg: OOM\)"
 )
 
-KILLED = re.compile(
-    r"(?P<what>Memory cgroup out of memory|Out of memory)?[^\n]{0,40}?Killed process (?P<pid>\d+) \((?P<name>[^)]*)\)(?:[^\n]*?anon-rss:(?P<rss>\d+)kB)?"
-)
+KILLED = re.compile(r"(?P<what>Memory cgroup out of memory|Out of memory)?[^\n]{0,40}?Killed process \d+ \([^)]*\)(?:[^\n]*?anon-rss:(?P<rss>\d+)kB)?")
 ALLOCATE = re.compile(r"DefaultCPUAllocator: .{0,80}?(?:tried to allocate|you tried to allocate) (\d+) bytes")
 ENDED = re.compile(MARK)
 

@@ -26,5 +26,5 @@ def incidents(s: Situation) -> Iterator[Incident]:
     found = s.instead("evaluation/host", "the same, sent to the host after every batch", sent, instant="evaluation")
     if found.survives is not None:
         each = sum(int(term.bytes) for term in host_terms(resolve(read_run(s.run, **sent))))
-        found = found._replace(host_bytes=each * min(int(s.job.mesh.world), s.job.run.hardware.gpus_per_node), note="every rank keeps the logits of all")
+        found = found._replace(host_bytes=each * s.ranks_of_node, note="every rank keeps the logits of all")
     yield found

@@ -27,7 +27,7 @@ def incidents(s: Situation) -> Iterator[Incident]:
             yield s.spared(f"fp16-overflow/{name}", title, "weights are held in fp32: there are no masters beside them")
         elif s.steps_on_host:
             found = s.nothing(f"fp16-overflow/{name}", title, STEP, "the optimizer steps on the host: so does the copy")
-            yield found._replace(host_bytes=own * min(int(s.job.mesh.world), run.hardware.gpus_per_node))
+            yield found._replace(host_bytes=own * s.ranks_of_node)
         else:
             yield s.beside(f"fp16-overflow/{name}", title, STEP, {path: own}, source="num_trainable / ranks * 4")
     yield s.instead(

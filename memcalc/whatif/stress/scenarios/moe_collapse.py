@@ -8,6 +8,7 @@ from memcalc.whatif.stress.situation import Incident, Situation
 
 GROUP = "experts"
 CURE = 1.25
+"""The capacity factor that is tried: one of those of Switch Transformers (Fedus et al. 2021)."""
 
 
 def incidents(s: Situation) -> Iterator[Incident]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from memcalc.whatif.stress.situation import Incident, Situation
+from memcalc.whatif.stress.situation import Incident, Situation, more_of
 
 GROUP = "schedule"
 
@@ -17,7 +17,6 @@ def incidents(s: Situation) -> Iterator[Incident]:
         return
     first, last = (next(one for one in s.walked if one.rank.get("pp") == at) for at in (0, s.job.mesh.pp - 1))
     instant = max(first.walk.instants, key=lambda name: first.walk.instants[name].total)
-    now, before = first.walk.instants[instant].by_path, last.walk.instants[instant].by_path
-    kept = {path: now.get(path, 0) - before.get(path, 0) for path in {*now, *before} if path.startswith("activations/")}
+    more = more_of(first.walk.instants[instant].by_path, last.walk.instants[instant].by_path)
     found = s.nothing("pipeline-stages", title, instant, "the estimate counts it already: against the last stage")
-    yield found._replace(extra={path: n for path, n in sorted(kept.items(), key=lambda item: -abs(item[1])) if n})
+    yield found._replace(extra={path: n for path, n in more.items() if path.startswith("activations/")})

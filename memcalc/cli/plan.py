@@ -1,4 +1,4 @@
-"""``memcalc plan``: how to spread a training run over its cards."""
+"""``memcalc plan``: how to spread a run over its cards."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OF_FORMAT = {"megatron": ("megatron",), "deepspeed": ("deepspeed",), TORCHRUN: (
 """Engines of the plans that a format can say; the others say what is not Megatron's. transformers' Trainer takes FSDP2 from accelerate's file alone."""
 
 NODE = 8
-BATCH = Option("global-batch", "sequences of one optimizer step, over all cards", metavar="N", group="Plan")
+BATCH = Option("global-batch", "sequences of one optimizer step, over all cards; for a server, sequences held at once", metavar="N", group="Plan")
 
 
 def options() -> tuple[Option, ...]:
@@ -145,7 +145,7 @@ def _whole(given: Given, name: str, default: str | None) -> int:
 
 COMMAND = Command(
     run,
-    "How to spread a training run over its cards: the ways that fit, by relative cost, and the three worth a trial.",
+    "How to spread a run over its cards: the ways that fit, by relative cost, and the three worth a trial; for a server, degrees and replicas.",
     (MODEL._replace(many=True),),
     options,
     example=(

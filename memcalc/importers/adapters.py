@@ -53,6 +53,16 @@ def eight(facts: Facts, entry: Entry) -> None:
         facts.put("~bits", 8, entry.where)
 
 
+def ranked(facts: Facts, framework: str = "") -> None:
+    """What follows from ``~lora_rank``: adapters where it is above 0, by a framework's default on every linear layer."""
+    rank = facts.get("~lora_rank", 0)
+    if rank > 0:
+        facts.put("~lora", value=True, where=facts.where("~lora_rank"))
+        facts.put("lora.r", rank, facts.where("~lora_rank"))
+        if framework:
+            facts.default("lora.target_modules", "all-linear", framework)
+
+
 def modules(*names: str) -> dict[str, Rule]:
     """The keys of LoRA under these names."""
     r, target, dropout, save = names
@@ -80,4 +90,4 @@ KEYS: dict[str, Rule] = {
 
 IGNORED = ("lora_alpha", "lora_bias", "use_rslora", "lora_task_type", "bnb_4bit_compute_dtype")
 
-__all__ = ["IGNORED", "KEYS", "all_linear", "eight", "four", "modules", "targets"]
+__all__ = ["IGNORED", "KEYS", "all_linear", "eight", "four", "layers", "modules", "parameters", "ranked", "saved", "targets"]

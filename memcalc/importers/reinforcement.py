@@ -1,4 +1,4 @@
-"""Keys of TRL's trainers that learn from preferences and from their own answers, which ms-swift takes under the same names."""
+"""Keys of TRL's trainers that learn from preferences and from their own answers; prompts of a card, for other frameworks too."""
 
 from __future__ import annotations
 
@@ -51,6 +51,13 @@ def finish(facts: Facts) -> None:
             facts.put("roles.reference.model", facts.get("~reference"), facts.where("~reference"))
     if task in ONLINE:
         _online(facts)
+
+
+def shared_prompts(facts: Facts, name: str) -> None:
+    """Prompts of one card, where a fact says how many all have and they divide evenly."""
+    total, each = facts.get(name), facts.get("~gpus_per_node")
+    if total is not None and each is not None and total % (each * facts.get("~nodes", 1)) == 0:
+        facts.put("rollout.prompts", total // (each * facts.get("~nodes", 1)), facts.where(name))
 
 
 def _online(facts: Facts) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memcalc.errors import InputError
+from memcalc.importers import reinforcement
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
 from memcalc.importers.rules import Write, each, names, switch, unless, whole_number, word
@@ -155,9 +156,7 @@ def _cast(facts: Facts) -> None:
         if facts.get("roles.critic.model") == facts.get("model"):
             facts.found.pop("roles.critic.model", None)
     facts.default("rl.framework", "nemo-rl", VERSION)
-    prompts, cards = facts.get("~prompts"), facts.get("~gpus_per_node")
-    if prompts is not None and cards is not None and prompts % (cards * facts.get("~nodes", 1)) == 0:
-        facts.put("rollout.prompts", prompts // (cards * facts.get("~nodes", 1)), facts.where("~prompts"))
+    reinforcement.shared_prompts(facts, "~prompts")
 
 
 FORMAT = Format(

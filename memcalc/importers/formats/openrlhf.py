@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from memcalc.importers import adapters, reinforcement
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
 from memcalc.importers.rules import attention, names, switch, unless, when, whole_number, word
@@ -122,10 +123,7 @@ def finish(facts: Facts) -> None:
     facts.put("~engine", "deepspeed", facts.where("~ds.stage"))
     facts.put("~auto_by", "deepspeed", VERSION)
     facts.default("~mixed_precision", "bf16", VERSION)
-    rank = facts.get("~lora_rank", 0)
-    if rank > 0:
-        facts.put("~lora", value=True, where=facts.where("~lora_rank"))
-        facts.put("lora.r", rank, facts.where("~lora_rank"))
+    adapters.ranked(facts)
     _cast(facts)
     for name in [name for name in facts.found if name.startswith("~ds.")]:
         del facts.found[name]
@@ -143,9 +141,7 @@ def _cast(facts: Facts) -> None:
     _place(facts, _there(facts))
     if facts.get("~engines") == 0:
         facts.put("rollout.engine", "transformers", facts.where("~engines"))
-    total, cards = facts.get("~rollout_batch"), facts.get("~gpus_per_node")
-    if total is not None and cards is not None and total % (cards * facts.get("~nodes", 1)) == 0:
-        facts.put("rollout.prompts", total // (cards * facts.get("~nodes", 1)), facts.where("~rollout_batch"))
+    reinforcement.shared_prompts(facts, "~rollout_batch")
 
 
 def _there(facts: Facts) -> set[str]:

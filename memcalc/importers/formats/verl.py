@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memcalc.errors import InputError
+from memcalc.importers import adapters, reinforcement
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
 from memcalc.importers.rules import names, switch, unless, when, whole_number, word
@@ -134,11 +135,7 @@ def finish(facts: Facts) -> None:
     if facts.get("~dynamic", False):
         facts.put("rl.max_token_len", facts.get("~token_len", 16384), facts.where("~token_len", "~dynamic"))
     _roles(facts)
-    rank = facts.get("~lora_rank", 0)
-    if rank > 0:
-        facts.put("~lora", value=True, where=facts.where("~lora_rank"))
-        facts.put("lora.r", rank, facts.where("~lora_rank"))
-        facts.default("lora.target_modules", "all-linear", VERSION)
+    adapters.ranked(facts, VERSION)
     strategy = facts.get("~strategy", "fsdp")
     if strategy == "megatron":
         facts.put("code", "megatron", facts.where("~strategy"))
@@ -173,9 +170,7 @@ def _roles(facts: Facts) -> None:
         facts.put("roles.reward.model", facts.get("~reward_model"), facts.where("~reward_model"))
     if facts.get("roles.critic.model") == facts.get("model"):
         facts.found.pop("roles.critic.model", None)
-    total, each, nodes = facts.get("~train_batch"), facts.get("~gpus_per_node"), facts.get("~nodes", 1)
-    if total is not None and each is not None and total % (each * nodes) == 0:
-        facts.put("rollout.prompts", total // (each * nodes), facts.where("~train_batch"))
+    reinforcement.shared_prompts(facts, "~train_batch")
 
 
 FORMAT = Format(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from memcalc.importers import adapters
 from memcalc.importers.facts import TRAINER, Facts, Rule
 from memcalc.importers.format import Format
 from memcalc.importers.rules import each, names, switch, unless, when, whole_number
@@ -45,11 +46,7 @@ def finish(facts: Facts) -> None:
     facts.put("~engine", "fsdp1" if facts.get("~strategy", "fsdp2") == "fsdp" else "fsdp2", facts.where("~strategy"))
     for name, value in {"dtype": "float32", "autocast": "bfloat16", "sharding.reduce_dtype": "float32"}.items():
         facts.default(name, value, VERSION)
-    rank = facts.get("~lora_rank", 0)
-    if rank > 0:
-        facts.put("~lora", value=True, where=facts.where("~lora_rank"))
-        facts.put("lora.r", rank, facts.where("~lora_rank"))
-        facts.default("lora.target_modules", "all-linear", VERSION)
+    adapters.ranked(facts, VERSION)
 
 
 FORMAT = Format(

@@ -13,15 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memcalc.engine.estimate import estimate_job
 from memcalc.errors import UnknownNameError
 from memcalc.models import families
 from memcalc.models.config import Config
 from memcalc.models.read import read_model
-from memcalc.specs.job import Job, Mesh
 from memcalc.specs.model import ModelSpec
-from memcalc.specs.run import Run
-from memcalc.tape.tensor import numel
+from tests.models.families.sizes import check_shapes, instants
 
 LOADED = """
 import sys
@@ -117,7 +114,7 @@ def build(model_type: str, vocab_size: int) -> ModelSpec:
 def test_the_count_is_the_sum_over_the_shapes_and_grows_evenly_with_the_vocabulary(model_type: str, step: int, start: int) -> None:
     specs = [build(model_type, 128 * (start + i * step)) for i in range(3)]
     for spec in specs:
-        assert spec.num_params == sum(numel(weight.shape) * copies for _, weight, copies in spec.weights())
+        check_shapes(spec)
     first, second = (b.num_params - a.num_params for a, b in pairwise(specs))
     assert first == second
     assert first >= (128 * step if specs[0].vocab_size else 0)
@@ -129,12 +126,5 @@ def test_more_tokens_never_take_less(model_type: str) -> None:
     spec = build(model_type, 512)
     if spec.untraced or not any(block.role == "embedding" for block in spec.blocks):
         return
-    few, more = (instants(spec, seq_len) for seq_len in (32, 64))
+    few, more = (instants(spec, seq_len=n, attention=spec.attentions[0], micro_batch=1) for n in (32, 64))
     assert all(few[name] <= more[name] for name in few)
-
-
-def instants(spec: ModelSpec, seq_len: int) -> dict[str, int]:
-    """Bytes at each instant of a training step."""
-    run = Run.model_validate({"model": "small", "attention": spec.attentions[0], "seq_len": seq_len})
-    job = Job(run=run, model=spec, mesh=Mesh(), engine="ddp", zero=0, micro_batch=1, seq_len=seq_len)
-    return {instant.name: instant.allocated_bytes for instant in estimate_job(job).most_loaded.instants}

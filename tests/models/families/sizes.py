@@ -1,4 +1,4 @@
-"""Random small decoders that transformers would accept, for laws."""
+"""Random small decoders that transformers would accept, for laws; models of files, and what a step with one takes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,14 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from memcalc.engine.estimate import estimate_job
+from memcalc.engine.result import Estimate
 from memcalc.models import families
 from memcalc.models.config import Config
+from memcalc.specs.job import Job, Mesh
 from memcalc.specs.model import ModelSpec
+from memcalc.specs.run import Run
+from memcalc.tape.tensor import numel
 
 COMMON: dict[str, Any] = {
     "hidden_act": "silu",
@@ -45,6 +50,25 @@ def build(data: dict[str, Any], **changed: Any) -> ModelSpec:
     """What a family makes of a file, some keys changed."""
     config = Config({**data, **changed}, where="config.json", name="small")
     return families.family(config.model_type).spec(config)
+
+
+def check_shapes(spec: ModelSpec) -> None:
+    """The count is the sum over the shapes, and no path stands for two weights of a block."""
+    assert spec.num_params == sum(numel(weight.shape) * copies for _, weight, copies in spec.weights())
+    for block in spec.blocks:
+        inside = [path for path, _ in block.module.weights(f"{block.path}/")]
+        assert len(inside) == len(set(inside)), inside
+
+
+def answers(spec: ModelSpec, *, seq_len: int, attention: str = "sdpa", micro_batch: int = 2, **more: Any) -> Estimate:
+    """The estimate of one card."""
+    run = Run.model_validate({"model": "small", "attention": attention, "seq_len": seq_len, "micro_batch": micro_batch, **more})
+    return estimate_job(Job(run=run, model=spec, mesh=Mesh(), engine="ddp", zero=0, micro_batch=micro_batch, seq_len=seq_len))
+
+
+def instants(spec: ModelSpec, **more: Any) -> dict[str, int]:
+    """Bytes at each instant."""
+    return {instant.name: instant.allocated_bytes for instant in answers(spec, **more).most_loaded.instants}
 
 
 def closed_form(c: dict[str, Any], *, qkv_bias: bool = False, o_bias: bool = False, mlp_bias: bool = False, qk_norm: bool = False) -> int:

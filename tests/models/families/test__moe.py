@@ -8,14 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memcalc.engine.estimate import estimate_job
 from memcalc.models.read import read_model
-from memcalc.specs.job import Job, Mesh
-from memcalc.specs.model import ModelSpec
-from memcalc.specs.run import Run
 from memcalc.tape.tensor import numel
 from tests.models.families.moe import CHOICE, COUNT, FAMILIES, REMOTE, configs
-from tests.models.families.sizes import build, counted
+from tests.models.families.sizes import build, check_shapes, counted, instants
 
 each_family = pytest.mark.parametrize("model_type", FAMILIES)
 BILLION = 10**9
@@ -29,22 +25,11 @@ def choosing(data: dict[str, Any], top_k: int) -> dict[str, Any]:
     return {**changed, "ffn_config": {**data["ffn_config"], key: top_k}} if "ffn_config" in data else changed
 
 
-def instants(spec: ModelSpec, *, seq_len: int, attention: str) -> dict[str, int]:
-    """Bytes at each instant of a training step."""
-    run = Run.model_validate({"model": "small", "attention": attention, "seq_len": seq_len, "micro_batch": 2})
-    job = Job(run=run, model=spec, mesh=Mesh(), engine="ddp", zero=0, micro_batch=2, seq_len=seq_len)
-    return {instant.name: instant.allocated_bytes for instant in estimate_job(job).most_loaded.instants}
-
-
 @each_family
 @given(data=st.data())
 @few
 def test_the_count_is_the_sum_over_the_shapes(model_type: str, data: st.DataObject) -> None:
-    spec = build(data.draw(configs(model_type)))
-    assert spec.num_params == sum(numel(weight.shape) * copies for _, weight, copies in spec.weights())
-    for block in spec.blocks:
-        inside = [path for path, _ in block.module.weights(f"{block.path}/")]
-        assert len(inside) == len(set(inside)), inside
+    check_shapes(build(data.draw(configs(model_type))))
 
 
 @each_family

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -20,25 +19,13 @@ from memcalc.specs.run import Run
 from memcalc.tape.tensor import numel
 from memcalc.whatif.sweep import sweep
 from tests.models.families.recurrent import ATTENTION_FREE, EXPERTS, FAMILIES, TWO_STACKS, configs
-from tests.models.families.sizes import build
+from tests.models.families.sizes import answers, build, check_shapes, instants
 
 each_family = pytest.mark.parametrize("model_type", FAMILIES)
 few = settings(max_examples=8, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
 CHUNK = {"qwen3_next": 64, "qwen3_5_text": 64, "qwen3_5_moe_text": 64}
 """Tokens of a chunk, where the file does not say."""
-
-
-def answers(spec: ModelSpec, *, seq_len: int, attention: str = "sdpa", **more: Any) -> Any:
-    """The estimate of one card."""
-    run = Run.model_validate({"model": "small", "attention": attention, "seq_len": seq_len, "micro_batch": 2, **more})
-    job = Job(run=run, model=spec, mesh=Mesh(), engine="ddp", zero=0, micro_batch=2, seq_len=seq_len)
-    return estimate_job(job)
-
-
-def instants(spec: ModelSpec, **more: Any) -> dict[str, int]:
-    """Bytes at each instant."""
-    return {instant.name: instant.allocated_bytes for instant in answers(spec, **more).most_loaded.instants}
 
 
 def cache_bytes(spec: ModelSpec, seq_len: int) -> int:
@@ -52,11 +39,7 @@ def cache_bytes(spec: ModelSpec, seq_len: int) -> int:
 @few
 def test_the_count_is_the_sum_over_the_shapes(model_type: str, data: st.DataObject) -> None:
     """And no path stands for two weights of a block."""
-    spec = build(data.draw(configs(model_type)))
-    assert spec.num_params == sum(numel(weight.shape) * copies for _, weight, copies in spec.weights())
-    for block in spec.blocks:
-        inside = [path for path, _ in block.module.weights(f"{block.path}/")]
-        assert len(inside) == len(set(inside)), inside
+    check_shapes(build(data.draw(configs(model_type))))
 
 
 @each_family

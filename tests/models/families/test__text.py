@@ -10,44 +10,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memcalc.engine.estimate import estimate_job
 from memcalc.errors import ModelError
-from memcalc.models import families
-from memcalc.models.config import Config
 from memcalc.models.read import read_model
-from memcalc.specs.job import Job, Mesh
-from memcalc.specs.model import ModelSpec
-from memcalc.specs.run import Run
-from memcalc.tape.tensor import numel
 from tests.models.families.dense import ENCODERS, FAMILIES, GROUPED, configs
+from tests.models.families.sizes import build, check_shapes, instants
 
 each_family = pytest.mark.parametrize("model_type", FAMILIES)
 few = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
-
-
-def build(data: dict[str, Any], **changed: Any) -> ModelSpec:
-    """What a family makes of a file, some keys changed."""
-    config = Config({**data, **changed}, where="config.json", name="small")
-    return families.family(config.model_type).spec(config)
-
-
-def instants(spec: ModelSpec, *, seq_len: int, attention: str) -> dict[str, int]:
-    """Bytes at each instant of a training step."""
-    run = Run.model_validate({"model": "small", "attention": attention, "seq_len": seq_len, "micro_batch": 2})
-    job = Job(run=run, model=spec, mesh=Mesh(), engine="ddp", zero=0, micro_batch=2, seq_len=seq_len)
-    return {instant.name: instant.allocated_bytes for instant in estimate_job(job).most_loaded.instants}
 
 
 @each_family
 @given(data=st.data())
 @few
 def test_the_count_is_the_sum_over_the_shapes(model_type: str, data: st.DataObject) -> None:
-    spec = build(data.draw(configs(model_type)))
-    paths = [path for path, _, _ in spec.weights()]
-    assert spec.num_params == sum(numel(weight.shape) * copies for _, weight, copies in spec.weights())
-    for block in spec.blocks:
-        inside = [path for path, _ in block.module.weights(f"{block.path}/")]
-        assert len(inside) == len(set(inside)), paths
+    check_shapes(build(data.draw(configs(model_type))))
 
 
 @each_family

@@ -16,12 +16,10 @@ from memcalc.errors import InputError, ModelError
 from memcalc.models.read import read_model
 from memcalc.specs.model import ModelSpec
 from memcalc.specs.run import Run
-from memcalc.tape.tensor import numel
-from tests.models.families.sizes import build
+from tests.models.families.sizes import build, check_shapes
 from tests.models.families.vision import FAMILIES, TIED, configs
 
 each_family = pytest.mark.parametrize("model_type", FAMILIES)
-each_tower = pytest.mark.parametrize("model_type", FAMILIES)
 few = settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 
 SIDE = 28
@@ -45,11 +43,7 @@ def params_of(spec: ModelSpec, *, sees: bool) -> int:
 @few
 def test_the_count_is_the_sum_over_the_shapes(model_type: str, data: st.DataObject) -> None:
     """And no path stands for two weights of a block."""
-    spec = build(data.draw(configs(model_type)))
-    assert spec.num_params == sum(numel(weight.shape) * copies for _, weight, copies in spec.weights())
-    for block in spec.blocks:
-        inside = [path for path, _ in block.module.weights(f"{block.path}/")]
-        assert len(inside) == len(set(inside)), inside
+    check_shapes(build(data.draw(configs(model_type))))
 
 
 @each_family
@@ -73,7 +67,7 @@ def test_a_head_of_its_own_is_vocabulary_times_width(model_type: str, data: st.D
     assert untied.num_params - tied.num_params == config["text_config"]["vocab_size"] * config["text_config"]["hidden_size"]
 
 
-@each_tower
+@each_family
 @given(data=st.data())
 @few
 def test_more_images_never_take_less(model_type: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
@@ -86,7 +80,7 @@ def test_more_images_never_take_less(model_type: str, tmp_path_factory: pytest.T
     assert found[1]["start"] > found[0]["start"]
 
 
-@each_tower
+@each_family
 @given(data=st.data())
 @few
 def test_no_gradient_reaches_a_tower_without_images(model_type: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
@@ -98,7 +92,7 @@ def test_no_gradient_reaches_a_tower_without_images(model_type: str, tmp_path_fa
     assert with_one - without == sum((2 * 2 * w.num_params + 4) * copies for w, copies in looking)
 
 
-@each_tower
+@each_family
 @given(data=st.data())
 @few
 def test_larger_images_never_take_less(model_type: str, tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:

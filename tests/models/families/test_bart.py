@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from memcalc.errors import ModelError
-from tests.models.families.sizes import build
-from tests.models.families.test__recurrent import answers
+from tests.models.families.sizes import answers, build
 
 BASE: dict[str, Any] = {
     "model_type": "bart",

@@ -10,8 +10,7 @@ from memcalc.errors import ModelError
 from memcalc.models import families
 from memcalc.models.config import Config
 from memcalc.specs.model import ModelSpec
-from tests.models.families.sizes import build
-from tests.models.families.test__recurrent import instants
+from tests.models.families.sizes import build, instants
 
 SMALL: dict[str, Any] = {
     "model_type": "t5",

@@ -209,9 +209,15 @@ def _bits(job: Job) -> Iterator[Keys]:
 
 
 def _ranks(job: Job) -> Iterator[Keys]:
-    """Of inference: more cards, over which layers are cut."""
+    """Of inference."""
+    if not _trains(job):
+        yield from wider(job)
+
+
+def wider(job: Job) -> Iterator[Keys]:
+    """More cards, over which layers are cut."""
     tp = job.mesh.tp * 2
-    while not _trains(job) and tp <= MAX_TP:
+    while tp <= MAX_TP:
         yield {"tp": tp, "gpus": job.mesh.world // job.mesh.tp * tp}
         tp *= 2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from itertools import combinations
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from memcalc.engine.resolve import resolve
 from memcalc.engine.result import Estimate
@@ -13,9 +13,8 @@ from memcalc.errors import InputError
 from memcalc.specs.job import Job
 from memcalc.specs.read import read_run
 from memcalc.specs.run import Run
-from memcalc.whatif.ladder import MAX_TP
+from memcalc.whatif.ladder import Keys, wider
 
-Keys = dict[str, Any]
 MAX_CHANGES = 3
 """Of one sequence of changes."""
 
@@ -185,10 +184,8 @@ def _cache(job: Job) -> Iterator[Keys]:
 
 
 def _tensor(job: Job) -> Iterator[Keys]:
-    tp = job.mesh.tp * 2
-    while tp <= MAX_TP and job.run.code != "llamacpp":
-        yield {"tp": tp, "gpus": job.mesh.world // job.mesh.tp * tp}
-        tp *= 2
+    if job.run.code != "llamacpp":
+        yield from wider(job)
 
 
 def _cards(job: Job) -> Iterator[Keys]:

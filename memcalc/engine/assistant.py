@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from memcalc.engine.keeping import between_tokens
 from memcalc.engine.walk import Reason, Walk
 from memcalc.errors import InputError
 from memcalc.specs.job import Job
@@ -58,8 +59,6 @@ class Assistant(NamedTuple):
 
     def cache(self, length: Any) -> Any:
         """Of so many tokens, guesses included, but the last."""
-        from memcalc.engine.keeping import between_tokens
-
         return between_tokens(self.job, length - 1)
 
 

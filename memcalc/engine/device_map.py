@@ -97,7 +97,7 @@ def walk_mapped(job: Job, *, detailed: bool = True) -> list[Walked]:
     cards = sorted({where for where in found.places if where >= 0}) or [0]
     strategy_class = strategy_for(job)
     settings = strategy_class.settings(job, settings_of(job))
-    walked, arrival = list[Walked](), None
+    walked, arrival, host = list[Walked](), None, host_terms(job)
     for card in cards:
         mine = [where == card or (card == cards[0] and where < 0) for where in found.places]
         blocks = _joined([unit.block for unit, own in zip(found.units, mine, strict=True) if own])
@@ -122,7 +122,7 @@ def walk_mapped(job: Job, *, detailed: bool = True) -> list[Walked]:
             walk.free("weights/from the host", largest)
         step.let_go(walk, plan)
         walk.instant("decode")
-        walked.append(Walked({"device": card}, 1, walk, plan, strategy, host=host_terms(job)))
+        walked.append(Walked({"device": card}, 1, walk, plan, strategy, host=host))
     return walked
 
 

@@ -221,7 +221,7 @@ class Run(Spec):
     contrastive: ContrastiveSpec | None = Field(None, description="the model embeds texts, and each example's are told from all others of the batch")
     sharding: ShardingSpec = Field(ShardingSpec.model_construct(), description="how the job is spread over cards")
     checkpoint_save: Literal["full"] | None = Field(
-        None, description="show the instant of a checkpoint, too: full, one state dict of the whole model on the card"
+        None, description="show the instant of a checkpoint, too, as the engine saves it: full, of the whole model, gathered where the engine gathers it"
     )
     evaluation: EvaluationSpec | None = Field(None, description="show the instant of an evaluation, too, and what it keeps on the host")
     initialize: bool = Field(False, description="show the instant in which the engine is constructed, too")

@@ -248,7 +248,7 @@ class Stage3(Gathering):
         viewed = self._viewed_bytes()
         if isinstance(viewed, int) and viewed > GiB and self.plan.settings.training and self.job.run.recompute != "full":
             found.append(
-                f"{viewed / GiB:.2f} GiB of weights stay gathered from forward to backward: operators save views of them (stacked experts), "
+                f"{viewed / GiB:.2f} GiB of weights stay gathered from forward to backward: operators save views of them (stacked experts, packed values), "
                 "which releasing does not free; recompute: full lets them go"
             )
         if self.job.loads_quantised and self.job.run.sharding.zero3_init_flag:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memcalc.components import Embedding
 from memcalc.components.pooling import Kind, Pooling
 from memcalc.errors import InputError
+from memcalc.models.untie import untied
 from memcalc.specs.model import Block, ModelSpec
 
 
@@ -18,9 +18,5 @@ def with_pooling(model: ModelSpec, kind: Kind) -> ModelSpec:
     """
     if sum(block.role == "embedding" for block in model.blocks) != 1:
         raise InputError(f"how {model.model_type} models embed texts is not known", where="contrastive")
-    blocks = (
-        replace(block, module=replace(block.module, tied=False)) if isinstance(block.module, Embedding) else block
-        for block in model.blocks
-        if block.role != "head"
-    )
+    blocks = untied(tuple(block for block in model.blocks if block.role != "head"))
     return replace(model, blocks=(*blocks, Block("pooling", Pooling(kind), role="head")), tied=False)

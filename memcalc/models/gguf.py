@@ -17,10 +17,13 @@ from memcalc.errors import InputError
 from memcalc.formulas.ggml import BY_NUMBER, TYPES
 
 MAGIC = b"GGUF"
-MAX_ENTRIES, MAX_TEXT, MAX_LIST = 1 << 20, 1 << 26, 1 << 12
-"""Entries of a header, bytes of a text, and values of a list that is kept."""
+VERSIONS = (2, 3)
+"""Of the format, with lengths of 64 bits; the first had 32."""
+MAX_ENTRIES, MAX_TEXT, MAX_LIST, MAX_DIMS = 1 << 20, 1 << 26, 1 << 12, 8
+"""Entries of a header, bytes of a text, values of a list that is kept, and dimensions of a tensor (ggml's have up to four)."""
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 TEXT, LIST = 8, 9
+"""Types of values (``gguf_metadata_value_type``), numbers as `struct` names them."""
 PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 
 
@@ -109,7 +112,7 @@ def _header(path: str) -> tuple[dict[str, Any], list[Stored]]:
             read = _Reader(file, path)
             if file.read(4) != MAGIC:
                 raise InputError("is not a GGUF file (a Git LFS pointer, perhaps)", where=path)
-            if (version := read.number("I")) not in (2, 3):
+            if (version := read.number("I")) not in VERSIONS:
                 raise InputError(f"is GGUF of version {version}; versions 2 and 3 are known", where=path)
             num_tensors, num_keys = read.count("Q"), read.count("Q")
             metadata = {read.text(): read.value(read.number("I")) for _ in range(num_keys)}
@@ -163,7 +166,7 @@ class _Reader:
 
     def tensor(self) -> Stored:
         name, dims = self.text(), self.number("I")
-        if dims > 8:
+        if dims > MAX_DIMS:
             raise InputError(f"has a tensor {name!r} of {dims} dimensions", where=self.where)
         shape = tuple(int(self.number("Q")) for _ in range(dims))
         number, _ = self.number("I"), self.number("Q")

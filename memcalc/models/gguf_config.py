@@ -33,6 +33,13 @@ LATENT: dict[str, str] = {
     "n_group": "expert_group_count",
     "topk_group": "expert_group_used_count",
 }
+"""The same of DeepSeek's latent attention and experts."""
+
+SIGMOID = 2
+"""``expert_gating_func`` of DeepSeek-V3 (src/llama-hparams.h, LLAMA_EXPERT_GATING_FUNC_TYPE_SIGMOID)."""
+
+KEY, VALUE, ROPE = 192, 128, 64
+"""Widths of DeepSeek V2's and V3's heads, for files that do not say."""
 
 Facts = dict[str, Any]
 
@@ -50,10 +57,10 @@ def _llama(facts: Facts, _: Gguf) -> Facts:
 def _deepseek(facts: Facts, header: Gguf) -> Facts:
     name = header.metadata["general.architecture"]
     more = {key: header.metadata[f"{name}.{own}"] for key, own in LATENT.items() if f"{name}.{own}" in header.metadata}
-    key = header.metadata.get(f"{name}.attention.key_length_mla", facts.get("head_dim", 192))
-    value = header.metadata.get(f"{name}.attention.value_length_mla", header.metadata.get(f"{name}.attention.value_length", 128))
-    rope = more.get("qk_rope_head_dim", 64)
-    sigmoid = header.metadata.get(f"{name}.expert_gating_func") == 2
+    key = header.metadata.get(f"{name}.attention.key_length_mla", facts.get("head_dim", KEY))
+    value = header.metadata.get(f"{name}.attention.value_length_mla", header.metadata.get(f"{name}.attention.value_length", VALUE))
+    rope = more.get("qk_rope_head_dim", ROPE)
+    sigmoid = header.metadata.get(f"{name}.expert_gating_func") == SIGMOID
     facts = {k: v for k, v in facts.items() if k not in ("head_dim", "num_key_value_heads")}
     return {
         "model_type": "deepseek_v3" if sigmoid else "deepseek_v2", **facts, "n_routed_experts": facts.get("num_experts"), **more,

@@ -21,7 +21,12 @@ ARCHITECTURES = {"DeepseekV3ForCausalLM": "deepseek_v3"}
 def spec(config: Config) -> ModelSpec:
     """The first layers are dense, the others have experts."""
     sizes = latent.read_sizes(config)
-    common, kinds = sizes.common, moe.after_dense(config, sizes.common.num_layers)
+    return model(config, sizes, moe.after_dense(config, sizes.common.num_layers))
+
+
+def model(config: Config, sizes: latent.LatentSizes, kinds: tuple[bool, ...]) -> ModelSpec:
+    """The whole model, with experts in the layers where `kinds` says so."""
+    common = sizes.common
     rotary = Rotary(sizes.rope, "pairs" if config.bool("rope_interleave", default=True) else "half")
     norm, sparse = RMSNorm(common.hidden), experts(config, common.hidden)
     layers = moe.layers(

@@ -5,12 +5,9 @@ Source: transformers, models/glm4_moe_lite/modeling_glm4_moe_lite.py. Layers for
 
 from __future__ import annotations
 
-from memcalc.components import RMSNorm, Rotary
 from memcalc.models.config import Config
-from memcalc.models.families import _decoder as decoder
 from memcalc.models.families import _latent as latent
-from memcalc.models.families import _moe as moe
-from memcalc.models.families.deepseek_v3 import correction_bytes, experts
+from memcalc.models.families.deepseek_v3 import model
 from memcalc.models.families.deepseek_v32 import sparse_layers
 from memcalc.specs.model import ModelSpec
 
@@ -21,15 +18,4 @@ ARCHITECTURES = {"Glm4MoeLiteForCausalLM": "glm4_moe_lite"}
 def spec(config: Config) -> ModelSpec:
     """The first layer is dense, unless the file says otherwise."""
     sizes = latent.read_sizes(config)
-    common, kinds = sizes.common, sparse_layers(config, sizes.common.num_layers, first=1)
-    rotary = Rotary(sizes.rope, "pairs" if config.bool("rope_interleave", default=True) else "half")
-    norm, sparse = RMSNorm(common.hidden), experts(config, common.hidden)
-    layers = moe.layers(
-        kinds,
-        norm=norm,
-        self_attn=latent.attention(sizes, rotary, bias=config.bool("attention_bias", default=False)),
-        sparse=sparse,
-        dense=decoder.gated_mlp(common, config.str("hidden_act")),
-    )
-    whole = decoder.causal_lm(config, common, layers, norm=norm, rotary=rotary)
-    return moe.with_active(moe.with_buffers(whole, correction_bytes(sparse) * sum(kinds)))
+    return model(config, sizes, sparse_layers(config, sizes.common.num_layers, first=1))

@@ -99,7 +99,7 @@ def pool(ctx: Context, m: Gemma4Pool, x: Tensor) -> Tensor:
         wide = F.mul(F.add_scalar(wide, "centred"), buffer, "standardised")
     features = F.cast(wide, dtype, "features")
     del wide, x
-    ctx.asides += ctx.tape.set_aside(len(ctx.tape.nodes), features)
+    ctx.set_aside((features,))
     return ctx.run(m.proj, ctx.run(m.norm, features, "embedding_pre_projection_norm"))
 
 

@@ -21,7 +21,8 @@ from memcalc.tape.tensor import Shape, Tensor
 def preference(ctx: Context, m: Head, x: Tensor) -> Tensor:
     """x (batch, seq, hidden) → log-probabilities (batch, seq - 1): DPO and its kin (DPOTrainer._compute_loss).
 
-    The model's output, and its logits with it, is held until the loss is there.
+    The model's output, and its logits with it, is held until the loss is there. SimPO's likewise (experimental/cpo,
+    CPOTrainer.concatenated_forward without its likelihood term).
     """
     logits = ctx.shared["logits"] = returned(ctx, m, x)
     return selected(shifted(ctx, logits))
@@ -31,11 +32,6 @@ def logits(ctx: Context, m: Head, x: Tensor) -> Tensor:
     """x (batch, seq, hidden) → logits (batch, seq, vocabulary), which somebody holds."""
     found = ctx.shared["logits"] = returned(ctx, m, x)
     return found
-
-
-def margin(ctx: Context, m: Head, x: Tensor) -> Tensor:
-    """As `preference`: SimPO (experimental/cpo, CPOTrainer.concatenated_forward without its likelihood term)."""
-    return preference(ctx, m, x)
 
 
 def odds(ctx: Context, m: Head, x: Tensor) -> Tensor:

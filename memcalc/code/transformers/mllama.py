@@ -128,7 +128,7 @@ def end(ctx: Context, m: TiledEnd, x: Tensor) -> Tensor:
     shown = stack([without_padding(ctx.shared[f"{TOWER}{name}"]) for name in m.states], (*h.shape[:-1], wide), "states of layers")
     features = F.cat([h, shown], m.proj.inputs, "image features")
     del h, shown
-    ctx.asides += ctx.tape.set_aside(len(ctx.tape.nodes), features)
+    ctx.set_aside((features,))
     return F.view(ctx.run(m.proj, features), (ctx.batch, Axis("tiles * tokens", m.tiles * m.tokens), m.proj.outputs))
 
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from memcalc.code.transformers.distillation import distillation
-from memcalc.code.transformers.log_probs import logits, margin, odds, policy, policy_in_fp32, policy_in_place, preference
+from memcalc.code.transformers.log_probs import logits, odds, policy, policy_in_fp32, policy_in_place, preference
 from memcalc.code.transformers.tiles import tiles
 
 OBJECTIVES = {
     "logits": logits,
     "preference": preference,
-    "margin": margin,
+    "margin": preference,
     "odds": odds,
     "policy": policy,
     "policy in fp32": policy_in_fp32,

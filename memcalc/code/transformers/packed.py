@@ -155,7 +155,7 @@ def patch_merger(ctx: Context, m: PatchMerger, x: Tensor) -> Tensor:
     if order is not None:
         h = index_rows(h, order, tokens, "tokens in order")
     if not m.deep:
-        ctx.asides += ctx.tape.set_aside(len(ctx.tape.nodes), x)
+        ctx.set_aside((x,))
         return h
     ctx.shared[m.deep] = h
     return x

@@ -61,7 +61,7 @@ def attention(ctx: Context, m: PixtralAttention, x: Tensor) -> Tensor:
 @runs(PixtralMerger)
 def merger(ctx: Context, m: PixtralMerger, x: Tensor) -> Tensor:
     """x (1, patches, hidden) → (tokens, text's width) (Mistral3PatchMerger.forward, Mistral3MultiModalProjector.forward)."""
-    ctx.asides += ctx.tape.set_aside(len(ctx.tape.nodes), x)
+    ctx.set_aside((x,))
     x = ctx.run(m.norm, x, "norm")
     tokens = Axis("tokens", ctx.seq.size // m.side**2)
     squares = unfold(x, (m.merging.inputs, tokens), "squares of each image")

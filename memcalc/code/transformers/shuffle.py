@@ -14,7 +14,7 @@ from memcalc.tape.tensor import Tensor
 def pixel_shuffle(ctx: Context, m: PixelShuffle, x: Tensor) -> Tensor:
     """x (images, patches, hidden) → (images, tokens, width): two copies in another order, then the layers (InternVLModel.pixel_shuffle)."""
     if m.held:
-        ctx.asides += ctx.tape.set_aside(len(ctx.tape.nodes), x)
+        ctx.set_aside((x,))
     if m.drops:
         x = F.narrow(x, (ctx.batch, Axis("patches", ctx.seq.size - 1), x.shape[-1]))
     x = F.clone(x, "patches side by side")

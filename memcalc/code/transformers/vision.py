@@ -97,7 +97,8 @@ def unseen(ctx: Context, m: Unseen, x: Tensor) -> Tensor:
 @runs(Projector)
 def projector(ctx: Context, m: Projector, x: Tensor) -> Tensor:
     """Features of the tower → as wide as the text (LlavaMultiModalProjector.forward)."""
-    ctx.asides += ctx.tape.set_aside(len(ctx.tape.nodes), x) if m.held else []
+    if m.held:
+        ctx.set_aside((x,))
     if m.drop_class:
         x = F.narrow(x, (x.shape[0], Axis("patches", x.shape[1].size - 1), x.shape[2]))
         x = x if ctx.tape.autocast else F.clone(x, "features in order")
@@ -111,7 +112,7 @@ def projector(ctx: Context, m: Projector, x: Tensor) -> Tensor:
 def join(ctx: Context, m: Join, x: Tensor) -> Tensor:
     """The text's embeddings with those of images in their places; the model's forward holds both until the last layer is through (LlavaModel.forward)."""
     features = ctx.beside.pop()
-    ctx.asides += ctx.tape.set_aside(len(ctx.tape.nodes), features)
+    ctx.set_aside((features,))
     flat = reordered(features, features.shape, "image features in a row") if m.listed else features
     for k in range(m.deep):
         deep = ctx.shared[f"deepstack {k}"]
@@ -141,7 +142,7 @@ def deepstack(ctx: Context, m: Deepstack, x: Tensor) -> Tensor:
 @runs(AveragePool)
 def average_of_patches(ctx: Context, m: AveragePool, x: Tensor) -> Tensor:
     """x (images, patches, hidden) → (images, tokens, text's width) (Gemma3MultiModalProjector.forward)."""
-    ctx.asides += ctx.tape.set_aside(len(ctx.tape.nodes), x)
+    ctx.set_aside((x,))
     tokens = Axis("tokens", x.shape[1].size // m.side**2)
     planes = F.clone(x, "features by plane")
     h = ctx.run(m.norm, average_pool(planes, (x.shape[0], tokens, x.shape[2])), "mm_soft_emb_norm")

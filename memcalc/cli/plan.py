@@ -26,6 +26,7 @@ OF_FORMAT = {"megatron": ("megatron",), "deepspeed": ("deepspeed",), TORCHRUN: (
 """Engines of the plans that a format can say; the others say what is not Megatron's. transformers' Trainer takes FSDP2 from accelerate's file alone."""
 
 NODE = 8
+"""Cards of a host that torchrun starts, as many as hardware.gpus_per_node is by default."""
 BATCH = Option("global-batch", "sequences of one optimizer step, over all cards; for a server, sequences held at once", metavar="N", group="Plan")
 
 

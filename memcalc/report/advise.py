@@ -54,7 +54,16 @@ def flags_of(found: Advice) -> str:
     keys: dict[str, Any] = {}
     for _, some in found.path:
         keys |= some
-    return " ".join(_flag(key, value) for key, value in keys.items())
+    return as_flags(keys)
+
+
+def as_flags(keys: Mapping[str, Any]) -> str:
+    """``--zero 2 --dp 4``."""
+    return " ".join(_flag(key.replace("_", "-"), value) for key, value in keys.items())
+
+
+def _flag(name: str, value: object) -> str:
+    return f"--{name}" if value is True else f"--no-{name}" if value is False else f"--{name} {shlex.quote(_plain(value))}"
 
 
 def keys_of(keys: Mapping[str, Any]) -> str:
@@ -131,8 +140,3 @@ def _with_cost(line: str, taken: Taken, style: Style, found: Advice) -> str:
             *(style.paint(f"{INDENT if i == 0 else ''}{part}", DIM) for i, part in enumerate(cost.split("\n"))),
         ]
     )
-
-
-def _flag(key: str, value: object) -> str:
-    name = key.replace("_", "-")
-    return f"--{name}" if value is True else f"--no-{name}" if value is False else f"--{name} {shlex.quote(_plain(value))}"

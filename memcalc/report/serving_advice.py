@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from memcalc.report.advise import keys_of
+from memcalc.report.advise import as_flags, keys_of
 from memcalc.report.contract import SCHEMA_VERSION
 from memcalc.report.style import BOLD, DIM, GREEN, RED, YELLOW, Style, Unit, columns, unit_for, wrap
 from memcalc.report.tables import comma_rows, grid
@@ -45,7 +45,7 @@ def conclusion(found: ServingAdvice) -> str:
     if not found.path:
         return "No sequence of up to three changes makes it start: it takes larger or more cards, or a smaller model."
     steps = ", then ".join(f"{change.name} ({keys_of(keys)})" for change, keys in found.path)
-    flags = " ".join(f"--{key.replace('_', '-')}" + ("" if value is True else f" {value}") for _, keys in found.path for key, value in keys.items())
+    flags = " ".join(as_flags(keys) for _, keys in found.path)
     return f"Shortest sequence that starts: {steps}. Flags: {flags}"
 
 

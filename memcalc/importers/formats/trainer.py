@@ -9,10 +9,10 @@ from memcalc.errors import InputError
 from memcalc.importers import adapters, reinforcement, training_arguments
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
+from memcalc.importers.reinforcement import TRL
 from memcalc.importers.rules import each, names, switch, unless, whole_number
 from memcalc.specs.run import Run
 
-TRL = "TRL 1.10"
 TRL_KEYS = (
     "max_length",
     "max_seq_length",

@@ -8,9 +8,9 @@ from typing import Any
 from memcalc.importers import adapters
 from memcalc.importers.facts import TRAINER, Facts, Rule
 from memcalc.importers.format import Format
+from memcalc.importers.formats.verl import VERSION
 from memcalc.importers.rules import each, names, switch, unless, when, whole_number
 
-VERSION = "verl 0.6"
 PRETRAINED = "model.partial_pretrain"
 
 

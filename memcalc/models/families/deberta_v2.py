@@ -12,6 +12,7 @@ from memcalc.components.vision import Parts
 from memcalc.models.config import Config
 from memcalc.models.families import _counted as counted
 from memcalc.models.families.bert import encoder_sizes
+from memcalc.models.families.distilbert import ID_BYTES
 from memcalc.specs.model import Axis, Block, Component, ModelSpec, Weight
 
 MODEL_TYPES = ("deberta-v2", "deberta")
@@ -54,7 +55,7 @@ def spec(config: Config) -> ModelSpec:
         ),
         head=MaskedHead(Linear("dense", hidden, width, bias=True), norm, Linear("decoder", hidden, sizes.vocab, bias=True, split="column"), tied=tied),
         names=("embeddings/word_embeddings", "", "cls/predictions"),
-        buffer_bytes=8 * positions,
+        buffer_bytes=positions * ID_BYTES,
     )
     return replace(whole, attentions=("eager",))
 

@@ -10,6 +10,7 @@ from memcalc.components.vision import Parts
 from memcalc.models.config import Config
 from memcalc.models.families import _counted as counted
 from memcalc.models.families.bert import encoder_sizes
+from memcalc.models.families.distilbert import ID_BYTES
 from memcalc.specs.model import Axis, Block, ModelSpec
 
 MODEL_TYPES = ("esm",)
@@ -53,5 +54,5 @@ def spec(config: Config) -> ModelSpec:
         ),
         head=MaskedHead(Linear("dense", hidden, hidden, bias=True), norm, Linear("decoder", hidden, sizes.vocab, bias=True, split="column"), tied=tied),
         names=("embeddings/word_embeddings", "encoder/emb_layer_norm_after", "lm_head"),
-        buffer_bytes=8 * positions,
+        buffer_bytes=positions * ID_BYTES,
     )

@@ -5,12 +5,13 @@ Source: transformers, models/mistral3/modeling_mistral3.py, models/pixtral/model
 
 from __future__ import annotations
 
-from memcalc.components import DecoderLayer, Linear, RMSNorm
+from memcalc.components import DecoderLayer, Linear, RMSNorm, Rotary
 from memcalc.components.pixtral import PixtralAttention, PixtralMerger, PixtralPatches
 from memcalc.components.vision import Join, PatchConv
 from memcalc.models.config import Config
 from memcalc.models.families import _moe as moe
 from memcalc.models.families import _vision as vision
+from memcalc.models.families._decoder import rotary_buffer_bytes
 from memcalc.specs.model import Axis, ModelSpec
 from memcalc.specs.vision import Vision
 
@@ -43,4 +44,4 @@ def spec(config: Config) -> ModelSpec:
         *vision.layers(("vision_tower/transformer/layers", layer, part.int("num_hidden_layers"))),
         vision.end("multi_modal_projector", PixtralMerger(norm, merging, mlp, side)),
     )
-    return vision.with_tower(config, text, blocks, vision=sizes, join=Join(listed=True), buffer_bytes=2 * 4 * head_dim // 2)
+    return vision.with_tower(config, text, blocks, vision=sizes, join=Join(listed=True), buffer_bytes=rotary_buffer_bytes(Rotary(head_dim)))

@@ -48,7 +48,7 @@ def text_spec(config: Config) -> ModelSpec:
     whole = decoder.causal_lm(config, sizes, layers, norm=norm)
     table = whole.blocks[0].module
     assert isinstance(table, Embedding)
-    table = replace(table, vocab=Axis("vocab_size + 8", sizes.vocab.size + EXTRA_ROWS))
+    table = replace(table, vocab=Axis(f"vocab_size + {EXTRA_ROWS}", sizes.vocab.size + EXTRA_ROWS))
     return replace(whole, blocks=(replace(whole.blocks[0], module=table), *whole.blocks[1:]))
 
 

@@ -10,6 +10,7 @@ from memcalc.components.vision import Parts
 from memcalc.models.config import Config
 from memcalc.models.families import _counted as counted
 from memcalc.models.families.bert import encoder_sizes
+from memcalc.models.families.distilbert import ID_BYTES
 from memcalc.specs.model import Axis, Block, ModelSpec, Weight
 
 MODEL_TYPES = ("mpnet",)
@@ -34,5 +35,5 @@ def spec(config: Config) -> ModelSpec:
         embedding=Embedding(sizes.vocab, hidden, positions=positions, reserved_positions=2, tied=tied, norm=norm, style="roberta"),
         head=MaskedHead(Linear("dense", hidden, hidden, bias=True), norm, Linear("decoder", hidden, sizes.vocab, bias=True, split="column"), tied=tied),
         names=("embeddings/word_embeddings", "", "lm_head"),
-        buffer_bytes=8 * positions,
+        buffer_bytes=positions * ID_BYTES,
     )

@@ -25,8 +25,8 @@ TORCHRUN = "torchrun"
 OF_FORMAT = {"megatron": ("megatron",), "deepspeed": ("deepspeed",), TORCHRUN: ("megatron", "ddp", "deepspeed")}
 """Engines of the plans that a format can say; the others say what is not Megatron's. transformers' Trainer takes FSDP2 from accelerate's file alone."""
 
-NODE = 8
-"""Cards of a host that torchrun starts, as many as hardware.gpus_per_node is by default."""
+MIXED = {"bfloat16": "--bf16", "float16": "--fp16"}
+"""The Trainer's flags for what is computed in."""
 BATCH = Option("global-batch", "sequences of one optimizer step, over all cards; for a server, sequences held at once", metavar="N", group="Plan")
 
 
@@ -120,12 +120,13 @@ def exported(found: Plans, wanted: str) -> str:
 
 def launch(one: Fitting, export: Callable[[Run, str], str]) -> str:
     """A plan as a launch with torchrun: Megatron's script with its flags, or a script of transformers' Trainer with the other formats' files beside it."""
-    gpus = one.run.hardware.gpus or 1
-    start = f"torchrun --nnodes {-(-gpus // NODE)} --nproc-per-node {min(gpus, NODE)}"
+    gpus, node = one.run.hardware.gpus or 1, one.run.hardware.gpus_per_node
+    start = f"torchrun --nnodes {-(-gpus // node)} --nproc-per-node {min(gpus, node)}"
     if one.way.engine == "megatron":
         return " \\\n  ".join([f"{start} pretrain_gpt.py", *export(one.run, "megatron").splitlines()]) + "\n"
     sharded = one.way.engine == "deepspeed"
-    flags = [f"--per_device_train_batch_size {one.way.micro_batch}", f"--gradient_accumulation_steps {one.way.grad_accum}", "--bf16"]
+    flags = [f"--per_device_train_batch_size {one.way.micro_batch}", f"--gradient_accumulation_steps {one.way.grad_accum}"]
+    flags += [MIXED[low]] if (low := one.run.autocast or one.run.dtype) in MIXED else []
     flags += ["--gradient_checkpointing"] if one.way.recompute == "full" else []
     note = "# ds_config.json: memcalc plan … --export deepspeed\n" if sharded else ""
     return (

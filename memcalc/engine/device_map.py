@@ -156,6 +156,8 @@ def check_mapped(run: Run) -> None:
         raise InputError("layers are placed so in task inference with code transformers; leave it out", where="loading.device_map")
     if max(run.sharding.tp, run.sharding.pp, run.sharding.cp, run.sharding.dp or 1) > 1:
         raise InputError("one process holds all cards: give --gpus, and no tp, pp, cp or dp", where="loading.device_map")
+    if run.quantization is not None:
+        raise InputError("layers are placed by what they hold in the dtype they compute in; leave out quantization", where="loading.device_map")
     if run.new_tokens or run.generation.assistant_model is not None:
         raise InputError("tokens after the prompt are not walked through over several cards; leave out new_tokens", where="loading.device_map")
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from memcalc.components.linear import Linear
 from memcalc.components.score import ScoreHead
 from memcalc.errors import InputError
+from memcalc.models.untie import untied
 from memcalc.specs.model import Axis, Block, ModelSpec
 
 
@@ -21,4 +22,5 @@ def with_score(model: ModelSpec, *, where: str) -> ModelSpec:
     if not isinstance(proj, Linear):
         raise InputError(f"{model.model_type} models have no head that a score could take the place of", where=where)
     score = Block("score", ScoreHead(Linear("score", proj.inputs, Axis("labels", 1))), role="head")
-    return replace(model, blocks=(*(block for block in model.blocks if block.role != "head"), score), tied=False)
+    blocks = (*(block for block in model.blocks if block.role != "head"), score)
+    return replace(model, blocks=untied(blocks), tied=False)

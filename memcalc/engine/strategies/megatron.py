@@ -201,7 +201,7 @@ class Engine(Strategy):
         kept = (s.exp_avg_dtype, s.exp_avg_sq_dtype, s.main_params_dtype) if s.use_precision_aware_optimizer else ()
         copies = sum(dtype != "fp32" for dtype in kept)
         for buffer in self.buffers():
-            part = self._part_of(buffer)
+            part = self._on_card(self._part_of(buffer))
             reason = Reason("elements * 4 * copies", {"elements": part, "copies": copies}, "fused_adam.py, get_unscaled_state")
             walk.alloc(f"checkpoint/states in fp32{buffer.name}", 4 * part * copies, reason)
 

@@ -95,3 +95,10 @@ def test_what_cannot_be_is_said_in_one_line(task: str, keys: dict[str, Any], mes
     with pytest.raises(InputError) as error:
         llama(task, **keys)
     assert str(error.value).startswith(message)
+
+
+def test_the_table_of_a_tied_model_has_a_gradient_of_its_own() -> None:
+    """The head that would have made it is gone: as much as for an untied model of the same sizes."""
+    found = estimate(read_run({"model": "qwen2.5-0.5b", "task": "reward", "seq_len": 128}))
+    table = next(t for t in found.instant("optimizer_step").terms if t.path.endswith("gradients/embed_tokens/weight"))
+    assert table.bytes == 151936 * 896 * 2

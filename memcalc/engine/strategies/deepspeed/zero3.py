@@ -20,7 +20,6 @@ from memcalc.engine.strategies._marked import free
 from memcalc.engine.strategies.deepspeed.common import BUCKET, each
 from memcalc.engine.strategies.deepspeed.coordinator import Param
 from memcalc.engine.strategies.deepspeed.gathering import PERSISTENT, SECONDARY, Gathering
-from memcalc.engine.strategies.deepspeed.modules import views
 from memcalc.engine.walk import Reason, Walk
 from memcalc.formulas import zero
 from memcalc.specs.job import Job
@@ -245,7 +244,7 @@ class Stage3(Gathering):
     def notes(self) -> tuple[str, ...]:
         """What stays gathered, what saving does not do, and why the model is whole at first."""
         found = []
-        viewed = self._viewed_bytes()
+        viewed = sum(param.numel * param.width for _, param in self.viewable)
         if isinstance(viewed, int) and viewed > GiB and self.plan.settings.training and self.job.run.recompute != "full":
             found.append(
                 f"{viewed / GiB:.2f} GiB of weights stay gathered from forward to backward: operators save views of them (stacked experts, packed values), "
@@ -256,12 +255,6 @@ class Stage3(Gathering):
         if self.job.run.checkpoint_save and not self.zero.gather_16bit_weights_on_model_save:
             found.append("without stage3_gather_16bit_weights_on_model_save every rank saves its shards, and no weight is gathered")
         return tuple(found)
-
-    def _viewed_bytes(self) -> Any:
-        """Released weights that live on in what autograd has saved of them."""
-        linear = not self.zero.memory_efficient_linear
-        of_views = ((part, set(views(part, linear=linear))) for part in self.plan.parts)
-        return sum(s.num_params * s.width * s.copies * part.block.repeat for part, paths in of_views for s in self.stored[id(part)] if s.path in paths)
 
     # ------------------------------------------------------------------ outside the card
     def host(self) -> tuple[Term, ...]:

@@ -245,7 +245,7 @@ class Stage3(Gathering):
         """What stays gathered, what saving does not do, and why the model is whole at first."""
         found = []
         viewed = sum(param.numel * param.width for _, param in self.viewable)
-        if isinstance(viewed, int) and viewed > GiB and self.plan.settings.training and self.job.run.recompute != "full":
+        if viewed > GiB and self.plan.settings.training and self.job.run.recompute != "full":
             found.append(
                 f"{viewed / GiB:.2f} GiB of weights stay gathered from forward to backward: operators save views of them (stacked experts, packed values), "
                 "which releasing does not free; recompute: full lets them go"

@@ -59,6 +59,7 @@ class Attention(Component):
             ``shared`` queries of all heads beside one key and one value (StarCoder 1).
         norm_after_rotary: queries and keys are turned before they are normalised (Hunyuan).
         scaled_query: queries are scaled where they are made, not their scores (OPT).
+        scaled_key: keys are multiplied by a constant where they are made (Falcon-H1).
         softmax: ``fp32`` casts the scores up for it (Llama), ``model`` does not (GPT-2, BERT), ``scores`` computes them in fp32 (GPT-J).
         dropout: on the probabilities.
         clamped: queries, keys and values are clamped where they are made (OLMo, DBRX).
@@ -82,6 +83,7 @@ class Attention(Component):
     layout: Literal["split", "sliced", "thirds", "per_head", "indexed", "blocks", "shared"] = "split"
     norm_after_rotary: bool = False
     scaled_query: bool = False
+    scaled_key: bool = False
     softmax: Literal["fp32", "model", "scores"] = "fp32"
     dropout: float = 0.0
     clamped: bool = False

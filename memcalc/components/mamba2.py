@@ -22,9 +22,10 @@ class Mamba2(Component):
         chunk: tokens that are computed at once.
         in_proj: hidden → gate, channels with B and C, and a time step for each head.
         conv1d: over the channels, B and C.
-        norm: on what comes out, with the gate.
+        norm: on what comes out, with the gate; None: the gate alone (Falcon-H1).
         out_proj: channels → hidden.
         name: the module's, where its layer does not call it ``mixer`` (Granite 4, Bamba).
+        scaled: its input is multiplied by a constant, what is projected by a vector of them, which is a buffer (Falcon-H1).
     """
 
     num_heads: Axis
@@ -34,9 +35,10 @@ class Mamba2(Component):
     chunk: int
     in_proj: Linear
     conv1d: DepthwiseConv
-    norm: GatedRMSNorm
+    norm: GatedRMSNorm | None
     out_proj: Linear
     name: str = ""
+    scaled: bool = False
 
     @property
     def lengths(self) -> tuple[int, ...]:

@@ -25,6 +25,7 @@ def project(ctx: Context, m: Attention, x: Tensor) -> QKV:
         query = ctx.run(m.q, x)
         query = F.split_heads(F.scale(query, "query scaled") if m.scaled_query else query, shapes[0])
         key = F.split_heads(ctx.run(m.k, x), shapes[1])
+        key = F.scale(key, "key scaled") if m.scaled_key else key
         return query, key, F.split_heads(ctx.run(m.v, x), shapes[1])
     query = whole_norm(ctx, m.q_norm, ctx.run(m.q, x), "q_norm")
     key = whole_norm(ctx, m.k_norm, ctx.run(m.k, x), "k_norm")

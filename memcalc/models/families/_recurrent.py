@@ -89,16 +89,21 @@ def mixer(config: Config, hidden: Axis, *, prefix: str, state: str, activation: 
     )
 
 
-def mamba_mixer(config: Config, hidden: Axis) -> Mamba2:
-    """Mamba-2's mixer, with the names that Bamba and Granite 4 have for its sizes, in a module ``mamba``.
+def mamba_mixer(config: Config, hidden: Axis, *, inner: int | None = None) -> Mamba2:
+    """Mamba-2's mixer, with the names that Bamba, Granite 4 and Falcon-H1 have for its sizes, in a module ``mamba``.
+
+    Args:
+        config: the file.
+        hidden: the model's width.
+        inner: its channels, where they are not so many times the hidden size.
 
     Raises:
         ModelError: its heads do not make up its channels.
     """
-    inner, heads = config.int("mamba_expand") * hidden.size, config.int("mamba_n_heads")
+    inner, heads = inner or config.int("mamba_expand") * hidden.size, config.int("mamba_n_heads")
     head_dim = inner // heads if config.get("mamba_d_head", "auto") == "auto" else config.int("mamba_d_head")
     if heads * head_dim != inner:
-        raise config.error(f"mamba_n_heads {heads} * mamba_d_head {head_dim} is not mamba_expand * hidden_size {inner}")
+        raise config.error(f"mamba_n_heads {heads} * mamba_d_head {head_dim} is not {inner}, the width of the mixer")
     return mamba2(
         hidden,
         num_heads=heads,

@@ -13,6 +13,7 @@ FAMILIES = (
     "jamba",
     "nemotron_h",
     "bamba",
+    "falcon_h1",
     "granitemoehybrid",
     "lfm2",
     "lfm2_moe",
@@ -57,6 +58,7 @@ def configs(draw: st.DrawFn, model_type: str) -> dict[str, Any]:
         "mamba": mamba,
         "falcon_mamba": mamba,
         "bamba": bamba,
+        "falcon_h1": falcon,
         "granitemoehybrid": granite,
         "lfm2": short_convolutions,
         "lfm2_moe": short_convolutions,
@@ -159,6 +161,15 @@ def bamba(draw: st.DrawFn, common: dict[str, Any]) -> dict[str, Any]:
         "attention_bias": draw(st.booleans()),
         "mlp_bias": draw(st.booleans()),
     }
+
+
+def falcon(draw: st.DrawFn, common: dict[str, Any]) -> dict[str, Any]:
+    """Bamba's mixer beside attention in every layer, as wide as it likes; with a norm or without."""
+    made = bamba(draw, common)
+    del made["attn_layer_indices"]
+    head_dim = 4 * made["mamba_n_groups"] * draw(st.integers(1, 3))
+    made |= {key: draw(st.booleans()) for key in ("projectors_bias", "mamba_rms_norm", "mamba_norm_before_gate")}
+    return made | {"mamba_d_head": head_dim, "mamba_d_ssm": head_dim * made["mamba_n_heads"]}
 
 
 def granite(draw: st.DrawFn, common: dict[str, Any]) -> dict[str, Any]:

@@ -115,7 +115,9 @@ def test_a_malformed_file_is_refused_in_one_line_within_a_second(cli: Cli, tmp_p
         ("c05", "--model llama-3-8b --gpus 8 --gpu rtx3090-24g --margin 5%", 1),
         ("c07", "--model qwen2.5-7b --gpus 8 --gpu a100-40g --optimizer adamw_torch --margin 10%", 1),
         ("c16", "--model llama-2-70b --seq-len 512 --gpu a100-80g", 1),
+        ("c18", "--gpus 4 --gpu a10 --zero 2", 1),
         ("c24", "--model llama-7b --seq-len 512 --gpu a100-40g", 0),
+        ("c36", "--gpu mi50-16g", 0),
     ],
 )
 def test_what_people_posted_gets_the_answer_it_had(cli: Cli, case: str, flags: str, status: int) -> None:

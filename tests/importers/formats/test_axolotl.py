@@ -1,0 +1,26 @@
+"""Which weights axolotl packs: 4 bits for qlora, 8 for lora, and none in training without one of the two."""
+
+from __future__ import annotations
+
+import pytest
+
+from memcalc.importers import import_text
+
+BASE = "base_model: mistralai/Mixtral-8x7B-v0.1\nmicro_batch_size: 1\n"
+
+
+@pytest.mark.parametrize(
+    ("keys", "quantization", "dtype", "said"),
+    [
+        ("adapter: qlora\nload_in_4bit: true", "nf4-dq", "bfloat16", ""),
+        ("adapter: lora\nload_in_8bit: true", "int8", "bfloat16", ""),
+        ("load_in_4bit: true", "nf4-dq", "bfloat16", "adapter qlora: axolotl 0.13 trains no weights in 4 bits without one, and refuses the file (axolotl.yaml:3)"),
+        ("load_in_8bit: true", "int8", "bfloat16", "adapter lora: axolotl 0.13 trains no weights in 8 bits without one"),
+        ("adapter: lora\nload_in_4bit: true", None, "float32", "no quantization: axolotl 0.13 packs weights in 4 bits for adapter qlora alone"),
+    ],
+)
+def test_bits_go_with_an_adapter(keys: str, quantization: str | None, dtype: str, said: str) -> None:
+    found = import_text(BASE + keys, name="axolotl.yaml")
+    assert (found.layer.data.get("quantization"), found.layer.data["dtype"]) == (quantization, dtype)
+    assert found.layer.data["lora"]["r"] == 8
+    assert any(line.startswith(said) for line in found.assumed)

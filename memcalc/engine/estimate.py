@@ -48,7 +48,7 @@ def estimate_job(job: Job) -> Estimate:
         ranks=tuple(ranks),
         verdict=verdict_of(job, ranks[0] if is_alone(ranks) or job.run.hardware.gpu is None else max(ranks, key=lambda r: r.device_bytes)),
         sanity=sanity_of(job) if job.cast is None else (),
-        assumptions=job.assumptions,
+        assumptions=(*job.model.assumed, *job.assumptions),
         notes=(
             *job.notes,
             *accumulation_notes(job, ranks[0]),

@@ -47,6 +47,7 @@ def load_quantised(run: Run, model: ModelSpec) -> tuple[Run, ModelSpec, list[str
         InputError: nothing on top takes a gradient; modules or degrees that cannot have it.
         UnknownNameError: no such quantization.
     """
+    run, assumed = as_stored(run, model)
     if run.quantization is None:
         for key in run.model_fields_set & OF_BASES.keys():
             raise InputError(f"it says {OF_BASES[key]}; give quantization", where=key)
@@ -65,7 +66,6 @@ def load_quantised(run: Run, model: ModelSpec) -> tuple[Run, ModelSpec, list[str
     if loading(run.quantization).kernel == "4-bit":
         compute, held, keeps = run.bnb_4bit_compute_dtype or own, own, run.bnb_keeps_inputs
     model = quantise(model, run.quantization, compute=compute, held=held, keeps_inputs=keeps, skipped=run.llm_int8_skip_modules)
-    assumed = []
     if any(weight.is_expert for _, weight, _ in model.weights()):
         assumed.append("experts are quantised one by one, as transformers 4 holds them")
         if run.sharding.ep > 1:
@@ -74,6 +74,22 @@ def load_quantised(run: Run, model: ModelSpec) -> tuple[Run, ModelSpec, list[str
         assumed.append(f"kbit_upcast: what is not quantised is held in fp32, computed under autocast in {run.autocast or run.dtype}")
         run = run.model_copy(update={"dtype": "float32", "autocast": run.autocast or run.dtype})
     return run, model, assumed
+
+
+def as_stored(run: Run, model: ModelSpec) -> tuple[Run, list[str]]:
+    """A run of a checkpoint whose weights stay packed: transformers holds it as it is stored, whatever else is asked for.
+
+    Source: transformers/quantizers/auto.py, merge_quantization_configs.
+    """
+    if model.quantization is None or run.code != "transformers":
+        return run, []
+    from memcalc.models.quantized import loading_of
+
+    name = loading_of(model.quantization)
+    if name is None or name == run.quantization:
+        return run, []
+    instead = "" if run.quantization is None else f", not {run.quantization}"
+    return run.model_copy(update={"quantization": name}), [f"quantization {name}{instead}: the checkpoint's own ({model.quantization.name})"]
 
 
 def sharded(run: Run) -> bool:

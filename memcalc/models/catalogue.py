@@ -71,17 +71,23 @@ def resolve(name: str) -> str | None:
     if "/" in name:
         matches = [e.name for e in entries() if name.lower() in map(str.lower, e.hub_ids)]
     else:
-        wanted = _parts(name)
-        matches = [e.name for e in entries() if wanted in {_parts(known) for known in _spellings(e)}]
+        wanted = parts(name)
+        matches = [e.name for e in entries() if wanted in {parts(known) for known in spellings(e)}]
     if len(matches) > 1:
         raise InputError(f"several models are called {name!r}: {', '.join(matches)}", where="model")
     return matches[0] if matches else None
 
 
-def unknown(name: str) -> UnknownNameError:
-    """The error for a name that nothing answers to."""
+def unknown(name: str, *, near: str = "") -> InputError:
+    """The error for a name that nothing answers to.
+
+    Args:
+        name: as typed.
+        near: what to give instead, where that is known better than by its letters.
+    """
     shown = name if len(name) <= 80 else f"{name[:77]}..."
-    return UnknownNameError("model", shown, names(), hint="(or give a Hub id such as org/name, or a path to a config.json; `memcalc models` lists the names)")
+    others = "(or give a Hub id such as org/name, or a path to a config.json; `memcalc models` lists the names)"
+    return InputError(f"unknown model {shown!r}; {near} {others}") if near else UnknownNameError("model", shown, names(), hint=others)
 
 
 def _entry(name: str) -> Entry:
@@ -90,7 +96,8 @@ def _entry(name: str) -> Entry:
     return Entry(name, data["model_type"], tuple(about.get("hub_ids", ())), tuple(about.get("aliases", ())), about.get("params"))
 
 
-def _spellings(entry: Entry) -> Iterator[str]:
+def spellings(entry: Entry) -> Iterator[str]:
+    """Every name of an entry, repositories without their owners."""
     yield entry.name
     yield from entry.aliases
     yield from (hub_id.rpartition("/")[2] for hub_id in entry.hub_ids)
@@ -100,7 +107,7 @@ def _is_plain(name: str) -> bool:
     return re.fullmatch(r"[\w.\-]+", name) is not None and not name.startswith(".")
 
 
-def _parts(name: str) -> tuple[str, ...]:
+def parts(name: str) -> tuple[str, ...]:
     """Words and numbers: what is left when only marks and case differ (``llama2_7b`` is ``llama-2-7b``, ``opt-13b`` not ``opt-1.3b``)."""
     return tuple(re.findall(r"\d+(?:\.\d+)?|[a-z]+", name.lower()))
 

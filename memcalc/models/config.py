@@ -46,6 +46,7 @@ class Config:
     Attributes:
         data, where, name, folder: as given.
         assumed: what the file leaves out, by where it was taken from; nested configurations write into the same map.
+        taken: a sentence on what stands for the file that its name means, where that is not at hand; else empty.
     """
 
     def __init__(self, data: Mapping[Str, Any], *, where: Str, name: Str = "", model_type: Str = "", folder: Str | None = None) -> None:
@@ -53,6 +54,7 @@ class Config:
         self.data, self.where, self.name = data, where, name
         self._model_type = model_type or Str(data.get("model_type") or "")
         self.assumed: dict[Str, list[Str]] = {}
+        self.taken = ""
         self._prefix = ""
         self._defaults: Defaults | None = Defaults(self.model_type, data) if data.get("model_type") else None
 
@@ -166,7 +168,8 @@ class Config:
     @property
     def assumptions(self) -> tuple[Str, ...]:
         """What was assumed, a sentence for each source."""
-        return tuple(f"{', '.join(noted)}: not in config.json, from {source}" for source, noted in self.assumed.items())
+        left_out = tuple(f"{', '.join(noted)}: not in config.json, from {source}" for source, noted in self.assumed.items())
+        return (self.taken, *left_out) if self.taken else left_out
 
     # ------------------------------------------------------------------ errors
     def error(self, message: Str) -> ModelError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,13 @@ def is_hub_id(name: str) -> bool:
     (True, False, False)
     """
     return re.fullmatch(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9_][\w.-]{0,95}", name) is not None
+
+
+def is_cached(repo_id: str) -> bool:
+    """Whether the local cache may hold files of a repository; huggingface_hub, which is slow to import, need not be asked where it does not."""
+    home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "huggingface")  # noqa: PTH111, PTH118
+    cache = os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")  # noqa: PTH118 (imports nothing)
+    return os.path.isdir(os.path.join(os.path.expanduser(cache), f"models--{repo_id.replace('/', '--')}"))  # noqa: PTH111, PTH112, PTH118
 
 
 def config_file(repo_id: str) -> Path:

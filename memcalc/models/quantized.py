@@ -11,7 +11,7 @@ from memcalc.components.quantized import Kernel, QuantizedLinear
 from memcalc.errors import UnknownNameError
 from memcalc.models.lora import linears
 from memcalc.specs.model import Block, Component, ModelSpec
-from memcalc.specs.quantization import Scheme
+from memcalc.specs.quantization import Quantization, Scheme
 
 C = TypeVar("C", bound=Component)
 
@@ -59,6 +59,15 @@ def loading(name: str) -> Loading:
     if name not in LOADINGS:
         raise UnknownNameError("quantization", name, LOADINGS, where="quantization")
     return LOADINGS[name]
+
+
+def loading_of(stored: Quantization) -> str | None:
+    """The name of `LOADINGS` under which a checkpoint is held as it is stored; None where its weights are brought back first, or there is no such name."""
+    if stored.training != "adapters" or len(stored.rules) != 1:
+        return None
+    mine = stored.rules[0].scheme
+    near = [name for name, (scheme, *_) in LOADINGS.items() if (scheme.kind, scheme.bits, scheme.double_quant) == (mine.kind, mine.bits, mine.double_quant)]
+    return next((name for name in near if LOADINGS[name].trainable), None)
 
 
 HEAD = "lm_head"

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from memcalc.errors import InputError
 from memcalc.models import catalogue, families, hub
 from memcalc.models.config import Config
+from memcalc.models.derived import Derived, derived, nearest
 from memcalc.models.files import read_json
 from memcalc.models.quantization import from_modelopt, read_quantization
 from memcalc.specs.model import ModelSpec
@@ -21,7 +23,8 @@ def read_model(name: str) -> ModelSpec:
 
     Args:
         name: a name of the catalogue (which goes before a folder of that name; write ``./name`` for the folder), a path to a config.json
-            or to the folder that holds it, or a Hub id, looked for in the catalogue, in the local cache and on the Hub.
+            or to the folder that holds it, or a Hub id, looked for in the catalogue, in the local cache, among the names that are made of
+            the catalogue's (`memcalc.models.derived`: what it was taken for is among what was assumed) and on the Hub.
 
     Raises:
         UnknownNameError: nothing is called that, or its ``model_type`` has no family.
@@ -37,8 +40,9 @@ def read_config(name: str) -> Config:
         raise InputError("no model given: name one of `memcalc models`, a path to a config.json, or a Hub id", where="model")
     if name.lstrip().startswith("{"):  # a config.json in one line, as importers make it of the sizes in a command
         return _config(_inline(name), where="model", name="the model of these sizes")
-    entry = catalogue.path_of(name)
-    if entry is None and (os.path.exists(name) or _looks_like_path(name)):  # noqa: PTH110 (answers False where pathlib raises)
+    entry, exists = catalogue.path_of(name), os.path.exists(name)  # noqa: PTH110 (answers False where pathlib raises)
+    taken = derived(name) if entry is None and not exists and _is_folder_elsewhere(name) else None
+    if entry is None and taken is None and (exists or _looks_like_path(name)):
         path = _file_at(name)
         if path.endswith(".gguf"):
             from memcalc.models.gguf_config import gguf_config
@@ -48,10 +52,34 @@ def read_config(name: str) -> Config:
     entry = entry or catalogue.path_of(catalogue.resolve(name) or "")
     if entry is not None:
         return _config(read_json(entry), where=f"configs/models/{entry.name}", name=name)
-    if hub.is_hub_id(name):
-        file = hub.config_file(name)
+    is_hub_id = hub.is_hub_id(name)
+    taken = taken or (None if is_hub_id and hub.is_cached(name) else derived(name))
+    if taken is not None:
+        return _taken(taken, name)
+    if is_hub_id:
+        file = _fetched(name)
         return _config(read_json(file, where=f"{name}/config.json"), where=f"{name}/config.json", name=name, folder=str(file.parent))
-    raise catalogue.unknown(name)
+    raise catalogue.unknown(name, near=nearest(name))
+
+
+def _taken(found: Derived, name: str) -> Config:
+    """The entry that a name is taken for, with weights stored as the name says."""
+    path = catalogue.path_of(found.entry)
+    assert path is not None
+    data = read_json(path)
+    if found.quantization is not None:
+        data = {**data, "quantization_config": found.quantization or None}
+    config = _config(data, where=f"configs/models/{path.name}", name=name)
+    config.taken = found.said
+    return config
+
+
+def _fetched(name: str) -> Path:
+    try:
+        return hub.config_file(name)
+    except InputError as error:
+        near = nearest(name)
+        raise InputError(f"{error.message}{f'; {near}' if near else ''}", where=error.where) from None
 
 
 def spec_of(config: Config) -> ModelSpec:
@@ -96,6 +124,11 @@ def _inline(text: str) -> dict[str, Any]:
 
 def _looks_like_path(name: str) -> bool:
     return name.startswith(("/", "./", "../", "~", ".\\", "..\\")) or name.endswith((".json", ".gguf", "/", "\\")) or name in {".", ".."} or name.count("/") > 1
+
+
+def _is_folder_elsewhere(name: str) -> bool:
+    """A path of several parts to a folder: where a launch runs on other machines, models stand in folders that are not on this one."""
+    return name.count("/") > 1 and not name.endswith((".json", ".gguf")) and not name.startswith(("./", "../"))
 
 
 def _file_at(name: str) -> str:

@@ -12,7 +12,7 @@ from memcalc.units import DTYPE_BYTES
 
 DEFAULT_DTYPE = "bfloat16"
 TRAINING = {
-    "adapters": "fine-tuning trains adapters beside the weights as they are stored, or weights that are dequantised first",
+    "adapters": "fine-tuning trains adapters beside the weights as they are stored",
     "dequantised": "fine-tuning dequantises the weights first",
 }
 

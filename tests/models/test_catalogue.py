@@ -103,7 +103,7 @@ def test_an_entry_is_a_plain_config(entry: catalogue.Entry) -> None:
 
 def test_no_two_entries_share_a_name_or_a_repository() -> None:
     """Names that differ in marks and case only are the same name."""
-    spellings = Counter(spelling for e in ENTRIES for spelling in {catalogue._parts(known) for known in catalogue._spellings(e)})
+    spellings = Counter(spelling for e in ENTRIES for spelling in {catalogue.parts(known) for known in catalogue.spellings(e)})
     ids = Counter(hub_id.lower() for e in ENTRIES for hub_id in e.hub_ids)
     assert [name for name, count in (spellings + Counter(ids)).items() if count > 1] == []
 

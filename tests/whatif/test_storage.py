@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from memcalc.engine.estimate import estimate
+from memcalc.errors import InputError
 from memcalc.models.checkpoint import INDEX, SINGLE
 from memcalc.models.read import read_model
 from memcalc.specs.run import Run
@@ -72,8 +73,19 @@ def test_a_method_that_is_not_known_is_left_aside_and_said(tmp_path: Path) -> No
     assert text.endswith("it is left aside, and weights are taken as not quantised")
 
 
-@pytest.mark.parametrize("method", [{"quant_method": "gptq", "bits": 4}, {"quant_method": "mxfp4"}])
-def test_a_run_says_that_it_dequantises(tmp_path: Path, method: dict[str, Any]) -> None:
-    of(tmp_path, quantization_config=method)
+def test_a_run_says_that_it_dequantises(tmp_path: Path) -> None:
+    of(tmp_path, quantization_config={"quant_method": "mxfp4"})
     answer = estimate(Run.model_validate({"model": str(tmp_path), "seq_len": 16}))
     assert any("its weights are dequantised first" in text for text in answer.assumptions)
+
+
+def test_a_run_holds_packed_weights_as_the_checkpoint_does(tmp_path: Path) -> None:
+    """They train nothing by themselves; another quantization that is asked for gives way."""
+    of(tmp_path, quantization_config={"quant_method": "gptq", "bits": 4})
+    keys = {"model": str(tmp_path), "seq_len": 16, "task": "inference"}
+    for asked in (None, "nf4"):
+        answer = estimate(Run.model_validate({**keys, "quantization": asked}))
+        assert any(text.startswith("quantization gptq") and "the checkpoint's own (gptq 4-bit)" in text for text in answer.assumptions)
+        assert answer.asked["quantization"] == "gptq"
+    with pytest.raises(InputError, match="take no gradient"):
+        estimate(Run.model_validate({**keys, "task": "train"}))

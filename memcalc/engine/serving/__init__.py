@@ -31,7 +31,7 @@ def serve(job: Job) -> Estimate:
         asked=asked(job),
         ranks=tuple(ranks),
         verdict=verdict_of(job, ranks, budget, serving),
-        assumptions=(*job.assumptions, *budget.assumptions),
+        assumptions=(*job.model.assumed, *job.assumptions, *budget.assumptions),
         notes=(*job.notes, *budget.notes, *turned_away(serving)),
         ignored=job.ignored,
         host_bytes=sum(term.bytes for rank in ranks for term in rank.host),

@@ -15,8 +15,9 @@ from memcalc.engine.serving.rank import Rank, adapters_bytes, forward_bytes, has
 from memcalc.engine.serving.refusals import share
 from memcalc.formulas import overheads
 from memcalc.formulas import serving as formulas
+from memcalc.specs.gpus import Gpu
 from memcalc.specs.job import Job
-from memcalc.units import DTYPE_BYTES, GiB
+from memcalc.units import DTYPE_BYTES, GiB, gib
 
 UTILIZATION = 0.92
 BLOCK = 16
@@ -55,13 +56,23 @@ def budget(job: Job, rank: Rank) -> Budget:
     refusal = taken_already if free < requested else ""
     kv = asked.kv_cache_memory_bytes or requested - taken
     if job.model.quantization is not None:
-        notes = (*notes, "shown is the steady state: while packed weights are read and brought into the kernels' order, more is held")
+        notes = (*notes, repacked(rank, card))
     if any(block.sees_images for block in rank.blocks):
         notes = (*notes, "images: weights of the tower are counted; what vLLM's profiling run of it and its cache of seen images take is not")
     divided = grouped(rank.caches, policy)
     if divided is not None and divided.num_groups > 1:
         notes = (*notes, f"the cache is divided into {divided.num_groups} groups of layers with equal pages; vLLM counts a token as if it stood in all of them")
     return Budget(requested, rank.weights, activations, others, (context, *shared), kv, policy, refusal, tuple(assumptions), notes, groups=divided)
+
+
+def repacked(rank: Rank, card: Gpu) -> str:
+    """What is not shown of packed weights: they may stand twice before they serve."""
+    both = 2 * rank.weights_bytes
+    beyond = f", which {card.name} does not have: a failure would be at load" if both > card.capacity_bytes else ""
+    return (
+        "shown is the steady state: while packed weights are loaded and brought into the kernels' order a layer stands in both forms, "
+        f"and where a backend does so at the end all of them do ({gib(both)}{beyond})"
+    )
 
 
 def sizes(job: Job) -> tuple[int, int, list[str]]:

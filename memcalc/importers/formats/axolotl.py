@@ -22,6 +22,7 @@ def recognise(keys: Mapping[str, Any]) -> bool:
 def _adapter(facts: Facts, entry: Entry) -> None:
     if entry.word not in ("lora", "qlora"):
         raise InputError(f"adapter is {entry.value!r}; lora and qlora are counted", where=entry.where)
+    facts.put("~adapter", entry.word, entry.where)
     facts.put("~lora", value=True, where=entry.where)
     if entry.word == "qlora":
         facts.put("~bits", 4, entry.where)
@@ -112,8 +113,26 @@ KEYS: dict[str, Rule] = {
 }
 
 
+def _quantised(facts: Facts) -> None:
+    """4 bits go with qlora and 8 with lora, and quantised weights with one of the two (loaders/model.py, schemas/peft.py)."""
+    bits, adapter = facts.get("~bits"), facts.get("~adapter")
+    if bits is None or facts.get("task") == "inference":
+        return
+    where = facts.where("~bits")
+    if adapter is None:
+        adapter = "qlora" if bits == 4 else "lora"
+        facts.assumed.append(f"adapter {adapter}: {VERSION} trains no weights in {bits} bits without one, and refuses the file ({where})")
+        facts.put("~lora", value=True, where=where)
+    elif adapter == "lora" and bits == 4:
+        facts.assumed.append(f"no quantization: {VERSION} packs weights in 4 bits for adapter qlora alone, and for lora casts them to fp32 ({where})")
+        del facts.found["~bits"]
+        if not facts.get("~fsdp", False):
+            facts.override("~load_dtype", "float32", where)
+
+
 def finish(facts: Facts) -> None:
     """FSDP by its version, bf16 where the card has it, twice quantised 4-bit weights."""
+    _quantised(facts)
     if "~fsdp_version" in facts.found or any(name in facts.found for name in ("~dp_shard", "sharding.reshard_after_forward")):
         facts.put("~fsdp", value=True, where=facts.where("~fsdp_version", "~dp_shard", "sharding.reshard_after_forward"))
     fsdp.finish(facts, default_version=1, framework=VERSION)

@@ -106,7 +106,7 @@ KEYS: dict[str, Rule] = {
     "quantization": quantised,
     "enforce_eager": serving("enforce_eager"),
     "cpu_offload_gb": serving("cpu_offload_gb"),
-    "swap_space": serving("swap_space"),
+    "swap_space": unless(0, why="room on the host for sequences that wait, which today's engine computes anew"),
     "kv_offloading_size": serving("kv_offloading_size"),
     "enable_lora": serving("enable_lora"),
     "max_loras": serving("max_loras", whole=True),

@@ -10,7 +10,8 @@ MemcalcError
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 
 class MemcalcError(Exception):
@@ -71,3 +72,24 @@ class MissingExtraError(MemcalcError):
 
     def __init__(self, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs the extra {extra!r}: pip install 'gpu-memcalc[{extra}]'")
+
+
+@contextmanager
+def extra(name: str, purpose: str) -> Iterator[None]:
+    """Imports that need an extra.
+
+    Args:
+        name, purpose: as of `MissingExtraError`.
+
+    Raises:
+        MissingExtraError: what is imported inside is not installed.
+
+    >>> with extra("trace", "this"):
+    ...     import a_package_that_is_not_there
+    Traceback (most recent call last):
+    memcalc.errors.MissingExtraError: this needs the extra 'trace': pip install 'gpu-memcalc[trace]'
+    """
+    try:
+        yield
+    except ImportError:
+        raise MissingExtraError(name, purpose) from None

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from memcalc.errors import InputError, MissingExtraError
+from memcalc.errors import InputError, extra
 from memcalc.specs.run import Run
 from memcalc.watch.alarms import BAND, Alarms
 from memcalc.watch.counters import Counter, Tensors, counter_for
@@ -178,10 +178,8 @@ def needs_torch() -> None:
     Raises:
         MissingExtraError: it is not.
     """
-    try:
+    with extra("watch", "watching a run"):
         import torch  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("watch", "watching a run") from None
 
 
 def _estimate_of(run: Run | Mapping[str, Any] | str | os.PathLike[str] | None) -> Estimate | None:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any, Protocol, TextIO
 
-from memcalc.errors import MissingExtraError
+from memcalc.errors import extra
 from memcalc.report.watch import lines
 from memcalc.watch.record import Record
 
@@ -72,10 +72,8 @@ class TensorBoard:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        try:
+        with extra("watch", "a TensorBoard log"):
             from torch.utils.tensorboard import SummaryWriter
-        except ImportError:
-            raise MissingExtraError("watch", "a TensorBoard log") from None
         self._writer: Any = SummaryWriter(str(folder))
 
     def write(self, record: Record) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from memcalc.errors import InputError
+from memcalc.errors import InputError, extra
 from memcalc.specs.run import Run
 
 AUTO_CLASSES = ("AutoModelForCausalLM", "AutoModelForMaskedLM", "AutoModelForSeq2SeqLM", "AutoModelForImageTextToText", "AutoModel")
@@ -108,12 +108,8 @@ def _model(run: Run) -> Any:
 
 
 def _with_adapters(run: Run, model: Any) -> Any:
-    from memcalc.errors import MissingExtraError
-
-    try:
+    with extra("trace", "tracing adapters"):
         import peft
-    except ImportError:
-        raise MissingExtraError("trace", "tracing adapters") from None
     import torch
 
     lora = run.lora

@@ -12,7 +12,7 @@ from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from memcalc.engine.result import Estimate
-from memcalc.errors import InputError, MemcalcError, MissingExtraError
+from memcalc.errors import InputError, MemcalcError, extra
 from memcalc.specs.run import Run
 from memcalc.whatif.real_model import build, check, device_mesh, patched
 from memcalc.whatif.storages import Holding, Storages
@@ -109,10 +109,8 @@ def require_torch() -> None:
     Raises:
         MissingExtraError: it is not.
     """
-    try:
+    with extra("trace", "tracing a model's real code"):
         import torch  # noqa: F401
-    except ImportError:
-        raise MissingExtraError("trace", "tracing a model's real code") from None
 
 
 # ---------------------------------------------------------------------- inside

@@ -204,9 +204,19 @@ def _accelerate_arguments(facts: Facts, words: list[str]) -> list[str]:
     return launchers.accelerate(facts, ["launch", *words])
 
 
+SERVES = ("infer", "deploy", "rollout", "eval", "app")
+"""What ms-swift does with a model that it does not train."""
+
+
 def _swift(facts: Facts, words: list[str]) -> None:
+    if words[:1] and words[0] in SERVES:
+        launchers.cards_seen(facts)
+        if words[0] == "rollout":
+            facts.put("~backend", "vllm", "swift rollout")
+        _arguments(facts, words[1:], "ms_swift_serve", positional=True)
+        return
     if words[:1] not in (["sft"], ["rlhf"], ["pt"]):
-        raise InputError(f"swift {words[0] if words else ''}: swift sft, pt and rlhf are read", where="command")
+        raise InputError(f"swift {words[0] if words else ''}: it neither trains nor serves; sft, pt, rlhf, {', '.join(SERVES)} are read", where="command")
     launchers.environment(facts)
     _arguments(facts, words[1:], "ms_swift", positional=True)
 

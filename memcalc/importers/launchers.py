@@ -111,7 +111,17 @@ def environment(facts: Facts, *, always: bool = False) -> None:
         _count(facts, "~nodes", nodes, "NNODES")
 
 
-def _processes(facts: Facts, own: Words, *, each: Sequence[str], nodes: Sequence[str]) -> None:
+def cards_seen(facts: Facts) -> None:
+    """Cards that a process sees which starts no others, or what is started on each."""
+    each, visible = facts.env.get("NPROC_PER_NODE"), facts.env.get("CUDA_VISIBLE_DEVICES")
+    if each is not None:
+        _count(facts, "~gpus_per_node", each, "NPROC_PER_NODE")
+    elif visible:
+        facts.put("~cards_seen", len([card for card in visible.split(",") if card.strip()]), "CUDA_VISIBLE_DEVICES")
+
+
+def processes(facts: Facts, own: Words, *, each: Sequence[str], nodes: Sequence[str]) -> None:
+    """Processes of a node, and nodes, by what a launcher calls them."""
     for fact, names in (("~gpus_per_node", each), ("~nodes", nodes)):
         value = own.get(*names)
         if value is not None:
@@ -127,4 +137,4 @@ def _count(facts: Facts, fact: str, text: str, where: str) -> None:
         raise InputError(f"{where} is {text!r}; accepted: a number of processes", where="command")
 
 
-__all__ = ["accelerate", "deepspeed", "environment", "torchrun"]
+__all__ = ["accelerate", "cards_seen", "deepspeed", "environment", "torchrun"]

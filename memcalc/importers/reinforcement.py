@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+from math import gcd
+
 from memcalc.importers.facts import Entry, Facts, Rule
 from memcalc.importers.rules import switch, whole_number, word
 
 TRL = "TRL 1.10"
 ONLINE = ("ppo", "grpo", "rloo", "reinforce++", "gspo", "dapo")
 """Tasks that learn from their own answers."""
+GROUPS = {"grpo": 8, "rloo": 2}
+"""Answers to a prompt where nobody says how many (trl/trainer/grpo_config.py, rloo_config.py)."""
 
 
 def _mode(facts: Facts, entry: Entry) -> None:
     facts.put("rollout.cards", "other" if entry.word == "server" else "same", entry.where)
+
+
+def _reward(facts: Facts, entry: Entry) -> None:
+    """A model that scores, or the first of several."""
+    several = entry.value if isinstance(entry.value, list) else [entry.value]
+    if several:
+        facts.put("~reward", str(several[0]), entry.where)
+    for other in several[1:]:
+        facts.leave(entry._replace(value=other), "one model that scores is counted")
 
 
 KEYS: dict[str, Rule] = {
@@ -29,7 +42,9 @@ KEYS: dict[str, Rule] = {
     "vllm_tensor_parallel_size": whole_number("rollout.tensor_parallel_size"),
     "vllm_enable_sleep_mode": switch("rollout.sleep_level", 2, 0),
     "sleep_level": word("rollout.sleep_level", {"0": 0, "1": 1, "2": 2}),
-    "reward_model_path": "~reward",
+    "reward_model_path": _reward,
+    "reward_model": _reward,
+    "reward_model_name_or_path": _reward,
     "precompute_ref_log_probs": switch("~precompute"),
     "ref_model": "~reference",
     "teacher_model": "roles.teacher.model",
@@ -73,7 +88,14 @@ def _online(facts: Facts) -> None:
     if facts.get("rollout.engine") != "vllm":
         for name in ("rollout.gpu_memory_utilization", "rollout.tensor_parallel_size", "rollout.sleep_level", "rollout.cards"):
             facts.found.pop(name, None)
-    steps, groups = facts.get("~steps_per_generation"), facts.get("rollout.num_generations", 8)
-    each = facts.get("micro_batch", 8)
-    if steps is not None and (steps * each) % groups == 0:
-        facts.put("rollout.prompts", steps * each // groups, facts.where("~steps_per_generation"))
+    steps, groups = facts.get("~steps_per_generation"), facts.get("rollout.num_generations", GROUPS.get(facts.get("task"), 1))
+    if steps is not None:
+        _on_this_card(facts, steps * facts.get("micro_batch", 8), groups)
+
+
+def _on_this_card(facts: Facts, answers: int, groups: int) -> None:
+    """Answers of a rollout that are one card's, where groups of several may be spread over cards."""
+    mine, where = gcd(answers, groups), facts.where("~steps_per_generation")
+    facts.put("rollout.prompts", answers // mine, where)
+    if mine != groups:
+        facts.override("rollout.num_generations", mine, f"{where}: of {groups} answers to a prompt, each card has {mine}")

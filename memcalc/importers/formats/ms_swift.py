@@ -1,4 +1,4 @@
-"""ms-swift: flags of ``swift sft``, ``swift rlhf`` and ``megatron sft``, which are also the keys of its YAML and JSON files."""
+"""ms-swift: flags of ``swift sft``, ``swift pt``, ``swift rlhf`` and ``megatron sft``, which are also the keys of its YAML and JSON files."""
 
 from __future__ import annotations
 
@@ -7,13 +7,14 @@ from typing import Any
 
 from memcalc.errors import InputError
 from memcalc.importers import adapters, training_arguments
-from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
+from memcalc.importers.facts import TRAINER, Entry, Facts, Rule, whole
 from memcalc.importers.format import Format
-from memcalc.importers.formats import megatron
+from memcalc.importers.formats import _swift_rlhf, megatron
 from memcalc.importers.formats._megatron import IGNORED as MEGATRON
-from memcalc.importers.rules import attention, names, unless, when, whole_number
+from memcalc.importers.rules import attention, names, switch, unless, when, whole_number
+from memcalc.units import ceil_div
 
-VERSION = "ms-swift 4.0"
+VERSION = "ms-swift 4.6"
 MEGATRON_DEFAULTS: Mapping[str, Any] = {
     "recompute": "selective",
     "sharding.use_distributed_optimizer": True,
@@ -23,6 +24,20 @@ MEGATRON_DEFAULTS: Mapping[str, Any] = {
     "dtype": "bfloat16",
     "~lora": False,
 }
+DEFAULTS: Mapping[str, Any] = {
+    "micro_batch": 1,
+    "optimizer": "adamw_torch_fused",
+    "recompute": "full",
+    "~load_dtype": "bfloat16",
+    "~double_quant": True,
+    "~lora": True,
+}
+SEQUENCES = 16
+"""Of a step, up to which gradients are accumulated where nobody says how often (swift/trainers/arguments.py)."""
+ADAPTERS = ("adalora", "adapter", "boft", "bone", "fourierft", "longlora", "reft", "vera")
+"""Tuners that train little beside a frozen model."""
+OPTIMIZERS = {"lorap": None, "multimodal": None, "default": None, "galore": "galore_adamw", "muonclip": "muon", "dist_muon": "muon"}
+"""Optimizers under names of its own; None: the one that ``optim`` names, with groups of parameters (swift/optimizers/mapping.py)."""
 
 
 def recognise(keys: Mapping[str, Any]) -> bool:
@@ -30,12 +45,6 @@ def recognise(keys: Mapping[str, Any]) -> bool:
     return isinstance(keys.get("model"), str) and any(
         key in keys for key in ("tuner_type", "train_type", "split_dataset_ratio", "rlhf_type", "load_from_cache_file")
     )
-
-
-ADAPTERS = ("adalora", "adapter", "boft", "bone", "fourierft", "longlora", "reft", "vera")
-"""Tuners that train little beside a frozen model."""
-TASKS = {"rm": "reward", "gkd": "distill"}
-"""Tasks under names of its own."""
 
 
 def _tuner(facts: Facts, entry: Entry) -> None:
@@ -48,13 +57,26 @@ def _tuner(facts: Facts, entry: Entry) -> None:
         raise InputError(f"{entry.key} {entry.word} is not counted; lora, full, {', '.join(ADAPTERS)} are", where=entry.where)
 
 
-def _rlhf(facts: Facts, entry: Entry) -> None:
-    facts.put("task", TASKS.get(entry.word, entry.word), entry.where)
-
-
 def _task(facts: Facts, entry: Entry) -> None:
     if entry.word != "causal_lm":
         facts.leave(entry, "another head than the language model's; that is counted")
+
+
+def _optimizer(facts: Facts, entry: Entry) -> None:
+    name = OPTIMIZERS.get(entry.word, entry.word)
+    if name is not None:
+        training_arguments.optimizer(facts, entry._replace(value=name))
+
+
+def _galore(facts: Facts, entry: Entry) -> None:
+    if entry.is_on:
+        facts.put("optimizer", "galore_adamw", entry.where)
+
+
+def _sequence_ranks(facts: Facts, entry: Entry) -> None:
+    """Sequences split over ranks (Ulysses, and a ring where heads do not suffice), which share the states with all others."""
+    if entry.number > 1:
+        facts.put("sharding.cp", entry.number, entry.where)
 
 
 def _megatron_flag(facts: Facts, entry: Entry) -> None:
@@ -70,30 +92,39 @@ KEYS: dict[str, Rule] = {
     **dict.fromkeys(sorted(megatron.SHARED), _megatron_flag),
     **training_arguments.KEYS,
     **adapters.KEYS,
+    **_swift_rlhf.KEYS,
     "model": "model",
     "tuner_type": _tuner,
     "train_type": _tuner,
     **adapters.modules("lora_rank", "target_modules", "lora_dropout", "modules_to_save"),
+    "target_regex": adapters.targets,
+    "target_parameters": adapters.parameters,
+    "lora_dtype": "lora.dtype",
     "max_length": whole_number("seq_len"),
+    "packing": switch("~packing"),
+    "packing_length": whole_number("~packing_length"),
     "micro_batch_size": whole_number("micro_batch"),
     "global_batch_size": whole_number("~global_batch"),
-    "rlhf_type": _rlhf,
     "task_type": _task,
     "attn_impl": attention,
     "quant_bits": whole_number("~bits"),
     "quant_method": unless("bnb", why="bitsandbytes is counted"),
-    "sequence_parallel_size": unless(1, why="sequences split over ranks (Ulysses)"),
+    "sequence_parallel_size": _sequence_ranks,
     "deepspeed_autotp_size": whole_number("sharding.tp"),
     "zero_hpz_partition_size": lambda facts, entry: facts.put("~deepspeed.zero_optimization.zero_hpz_partition_size", entry.number, entry.where),
     "vit_gradient_checkpointing": unless("true", "false"),
     "freeze_llm": when("", None, then="the language model is counted as trained"),
-    "use_galore": when("", None),
-    "lisa_activated_layers": unless(0),
-    "optimizer": training_arguments.optimizer,
-    "teacher_model": lambda facts, entry: facts.put("roles", {"teacher": {"model": str(entry.value)}}, entry.where),
-    "use_vllm": when("", None, then="the server that generates shares the cards when it is colocated"),
-    "vllm_*": unless(),
+    "freeze_parameters*": unless("0", "0.0", why="all parameters are counted as trained"),
+    "trainable_parameters*": unless(why="all parameters are counted as trained"),
+    "use_galore": _galore,
+    "galore_rank": whole_number("optimizer_rank"),
+    "galore_target_modules": training_arguments.targets,
+    "galore_with_embedding": unless("false"),
+    "galore_quantization": unless("false"),
+    "lisa_activated_layers": unless(0, why="all layers are counted as trained"),
+    "optimizer": _optimizer,
     "use_logits_to_keep": unless("false"),
+    "tuner_backend": unless("peft", why="PEFT's adapters are counted"),
 }
 KEYS["fsdp"] = lambda facts, entry: training_arguments.full_fsdp(
     facts, entry._replace(value="full_shard auto_wrap fsdp2" if entry.word == "fsdp2" else entry.value)
@@ -102,26 +133,32 @@ KEYS["fsdp"] = lambda facts, entry: training_arguments.full_fsdp(
 
 def finish(facts: Facts) -> None:
     """Defaults of ``megatron sft`` where its keys are, of ``swift sft`` elsewhere."""
+    facts.default("lora.dropout", 0.05, VERSION)
     if "~megatron_keys" in facts.found:
         for name, value in MEGATRON_DEFAULTS.items():
             facts.default(name, value, f"{VERSION}, megatron")
         facts.found.pop("~load_dtype", None)
         megatron.finish(facts)
+        _swift_rlhf.finish(facts, VERSION)
         return
-    facts.default("~lora", value=True, framework=VERSION)
+    for name, value in DEFAULTS.items():
+        facts.default(name, value, VERSION)
     training_arguments.finish(facts)
+    facts.default("~mixed_precision", "bf16" if str(facts.get("~load_dtype")) in ("bfloat16", "bf16") else "fp16", VERSION)
     if facts.get("~bits") == 4:
         facts.default("kbit_upcast", value=False, framework=VERSION)
-    for name, value in {
-        "micro_batch": 1,
-        "grad_accum": 1,
-        "optimizer": "adamw_torch_fused",
-        "recompute": "full",
-        "~load_dtype": "bfloat16",
-        "~mixed_precision": "bf16",
-    }.items():
-        facts.default(name, value, VERSION)
-    facts.default("~double_quant", value=True, framework=VERSION)
+    if facts.get("~packing", False) and "~packing_length" in facts.found:
+        facts.override("seq_len", facts.get("~packing_length"), facts.where("~packing_length"))
+    _accumulated(facts)
+    _swift_rlhf.finish(facts, VERSION)
+
+
+def _accumulated(facts: Facts) -> None:
+    if facts.get("task") == "grpo":
+        facts.default("grad_accum", 1, VERSION)
+    else:
+        micro = whole(facts.get("micro_batch"), name="micro_batch")
+        facts.default("grad_accum", ceil_div(SEQUENCES, max(micro, 1) * facts.cards), f"{VERSION}: up to {SEQUENCES} sequences a step")
 
 
 FORMAT = Format(
@@ -134,19 +171,26 @@ FORMAT = Format(
     ignored=(
         *training_arguments.IGNORED,
         *adapters.IGNORED,
+        *_swift_rlhf.IGNORED,
         *(name for name in MEGATRON if name not in ("bias", "name")),
         *names(
-            "system model_author model_name split_dataset_ratio load_from_cache_file add_version merge_lora packing padding_free loss_scale "
-            "add_non_thinking_prefix freeze_vit freeze_aligner packing_length truncation_strategy temperature max_completion_length reward_* "
-            "rpo_alpha loss_type desirable_weight undesirable_weight center_rewards_coefficient num_labels problem_type use_chat_template "
-            "model_kwargs* template* galore_* lmbda external_plugins experts_impl linear_decoupled_in_proj router_aux_loss_coef max_epochs "
-            "shuffle_buffer_size predict_with_generate create_checkpoint_symlink sft_alpha max_pixels interleave_prob teacher_deepspeed sleep_level "
-            "seq_kd val_dataset columns check_model use_hf stopping_strategy cached_dataset load_args lazy_tokenize strict dataset_shuffle model_type "
-            "response_prefix _*"
+            "system model_author model_name split_dataset_ratio load_from_cache_file add_version merge_lora padding_free packing_num_proc "
+            "packing_strategy loss_scale add_non_thinking_prefix enable_thinking preserve_thinking freeze_vit freeze_aligner truncation_strategy "
+            "num_labels problem_type "
+            "use_chat_template model_kwargs* template* agent_template galore_* external_plugins custom_register_path callbacks experts_impl "
+            "linear_decoupled_in_proj router_aux_loss_coef max_epochs shuffle_buffer_size predict_with_generate create_checkpoint_symlink max_pixels "
+            "interleave_prob val_dataset cached_* columns check_model use_hf stopping_strategy load_args load_data_args lazy_tokenize strict "
+            "dataset_shuffle train_dataloader_shuffle model_type response_prefix _* early_stop_interval new_special_tokens init_weights init_strategy "
+            "lora_ga_* lorap_* adalora_* boft_* vera_* fourier_* reft_* adapter_* lisa_step_interval acc_strategy aligner_lr vit_lr enable_dft_loss "
+            "enable_channel_loss eval_* extra_eval_args use_flash_ckpt swanlab_* norm_bbox padding_side is_binary_loss_scale val_dataset_shuffle "
+            "custom_dataset_info max_model_len rope_scaling device_map max_memory local_repo_path hqq_axis resume_only_model safe_serialization "
+            "max_shard_size offload_bridge ignore_args_error use_swift_lora stream mrl_dims disable_* download_mode use_ray device_groups*"
         ),
     ),
     defaults={"lora.r": 8, "lora.target_modules": "all-linear"},
     finish=finish,
     order=40,
-    notes="Cards come from the environment (`NPROC_PER_NODE`, `NNODES`, `CUDA_VISIBLE_DEVICES`). `deepspeed: zero2` names a configuration that ms-swift ships.",
-)  # fmt: skip
+    notes="Cards come from the environment (`NPROC_PER_NODE`, `NNODES`, `CUDA_VISIBLE_DEVICES`). `deepspeed: zero2` names a configuration that ms-swift "
+    "ships. Packed samples need flash attention there, which keeps no mask of them. Prompts and answers are counted as long as `max_length` and "
+    "`max_completion_length` let them be.",
+)

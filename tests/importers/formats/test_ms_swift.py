@@ -1,0 +1,73 @@
+"""ms-swift's commands: what is left to it, its optimizers, sequences over ranks, and learning with a server on the same cards."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+
+from memcalc.errors import InputError
+from memcalc.importers import Imported, import_files
+from memcalc.specs.read import merged
+
+SFT = "NPROC_PER_NODE=8 swift sft --model qwen2.5-7b --max_length 4096 "
+GRPO = "NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --model qwen2.5-7b --tuner_type full --max_length 2048 --max_completion_length 1024 "
+COLOCATED = "--use_vllm true --vllm_mode colocate --vllm_tensor_parallel_size 4 --sleep_level 1 --offload_model true --offload_optimizer true "
+
+
+def read(command: str) -> Imported:
+    return import_files([], command=shlex.split(command))
+
+
+def run_of(command: str) -> dict[str, Any]:
+    return merged([read(command).layer]).as_dict()
+
+
+def test_gradients_are_accumulated_up_to_sixteen_sequences_and_adapters_drop_out() -> None:
+    found = run_of(SFT)
+    assert (found["grad_accum"], found["lora"]["dropout"], found["recompute"]) == (2, 0.05, "full")
+
+
+@pytest.mark.parametrize(
+    ("words", "optimizer"),
+    [("--optimizer muonclip", "muon"), ("--use_galore true", "galore_adamw"), ("--optimizer lorap --optim adamw_bnb_8bit", "adamw_bnb_8bit")],
+)
+def test_optimizers_of_its_own(words: str, optimizer: str) -> None:
+    assert run_of(SFT + "--tuner_type full " + words)["optimizer"] == optimizer
+
+
+def test_sequences_are_split_over_ranks_that_share_all_states() -> None:
+    found = run_of(SFT + "--sequence_parallel_size 4 --deepspeed zero3 --packing true --packing_length 8192")
+    assert (found["sharding"]["cp"], found["sharding"]["engine"], found["seq_len"]) == (4, "deepspeed", 8192)
+
+
+def test_a_server_on_the_same_cards_has_its_share_and_what_it_makes_room_for_is_away() -> None:
+    found = run_of(GRPO + COLOCATED + "--vllm_max_model_len 2560 --steps_per_generation 4 --num_generations 16 --log_entropy true")
+    rollout = found["rollout"]
+    assert (rollout["engine"], rollout["gpu_memory_utilization"], rollout["tensor_parallel_size"], rollout["sleep_level"]) == ("vllm", 0.9, 4, 1)
+    assert (rollout["prompt_length"], rollout["response_length"]) == (1536, 1024)  # the server has no longer sequences
+    assert (rollout["prompts"], rollout["num_generations"]) == (1, 4)  # of 16 answers to a prompt
+    assert found["roles"]["actor"]["idle"] == {"params": "cpu", "optimizer": "cpu"}
+    assert (found["rl"]["kl"], found["rl"]["entropy"], found["grad_accum"]) == ("loss", "chunked", 1)
+
+
+def test_a_server_elsewhere_makes_no_room() -> None:
+    found = run_of(GRPO + COLOCATED.replace("colocate", "server") + "--beta 0")
+    assert (found["rollout"]["cards"], found["rl"]["kl"]) == ("other", "none")
+    assert found.get("roles") is None
+
+
+def test_a_teacher_is_spread_by_a_configuration_of_its_own() -> None:
+    found = run_of("swift rlhf --rlhf_type gkd --model qwen2.5-7b --teacher_model qwen2.5-14b --teacher_deepspeed zero3 --deepspeed zero2")
+    assert (found["task"], found["roles"]["teacher"]["sharding"]) == ("distill", {"engine": "deepspeed", "zero": 3})
+
+
+@pytest.mark.parametrize(("words", "task"), [("cpo", "orpo"), ("simpo", "orpo"), ("simpo --cpo_alpha 0", "simpo"), ("rm", "reward")])
+def test_preferences_under_names_of_its_own(words: str, task: str) -> None:
+    assert run_of(f"swift rlhf --model qwen2.5-7b --rlhf_type {words}")["task"] == task
+
+
+def test_a_tuner_that_is_not_known_is_refused() -> None:
+    with pytest.raises(InputError, match="tuner_type llamapro is not counted"):
+        read(SFT + "--tuner_type llamapro")

@@ -44,7 +44,7 @@ DEEPSPEED = frozenset(
 def torchrun(facts: Facts, words: list[str]) -> list[str]:
     """``torchrun --nproc_per_node 8 --nnodes 2 script.py …``."""
     own, rest = leading(words, switches=TORCHRUN)
-    _processes(facts, own, each=("nproc_per_node", "nproc"), nodes=("nnodes",))
+    processes(facts, own, each=("nproc_per_node", "nproc"), nodes=("nnodes",))
     return rest
 
 
@@ -56,7 +56,7 @@ def deepspeed(facts: Facts, words: list[str]) -> list[str]:
         count = sum(len(part.partition(":")[2].split(",")) if ":" in part else 0 for part in str(included).split("@"))
         if count:
             facts.put("~world", count, "--include")
-    _processes(facts, own, each=("num_gpus",), nodes=("num_nodes",))
+    processes(facts, own, each=("num_gpus",), nodes=("num_nodes",))
     facts.put("~started_by_deepspeed", value=True, where="deepspeed")
     return rest
 

@@ -93,3 +93,8 @@ class Attention(Component):
     def lengths(self) -> tuple[int, ...]:
         """A window on both sides needs a mask once it is reached; those on one side are known from the model."""
         return (self.window,) if self.window is not None and not self.causal else ()
+
+    @property
+    def remembers(self) -> bool:
+        """A cache holds keys and values of its own."""
+        return self.causal

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from memcalc.components.attention import Rotary
+from memcalc.components.layer_inputs import InputTables
 from memcalc.components.linear import Linear
 from memcalc.components.norm import LayerNorm
 from memcalc.components.prompt import PromptEncoder
@@ -91,6 +92,7 @@ class Embedding(Component):
         adapter: low-rank, of the token table.
         original: the frozen token table, where a copy of it is trained.
         prompt: makes virtual tokens before those of the batch, or before the keys of each layer.
+        inputs: makes inputs for each layer (Gemma 4 E2B).
     """
 
     vocab: Axis
@@ -113,6 +115,7 @@ class Embedding(Component):
     adapter: TableAdapter | None = None
     original: Original | None = None
     prompt: PromptEncoder | None = None
+    inputs: InputTables | None = None
 
     @property
     def outer(self) -> bool:

@@ -1,16 +1,17 @@
-"""What Gemma 4 has of its own: norms by power, values that may be keys, experts beside the network, inputs for each layer."""
+"""What Gemma 4 has of its own: norms by power, values that may be keys, keys and values that layers share, experts beside the network."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from memcalc.components.attention import Attention
+from memcalc.components.layer_inputs import LayerInputs
 from memcalc.components.linear import Linear
 from memcalc.components.mlp import GatedMLP
 from memcalc.components.moe import Experts
 from memcalc.components.norm import RMSNorm
 from memcalc.dataclass import dataclass
-from memcalc.specs.model import Axis, Component, Weight
+from memcalc.specs.model import Component, Weight
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,24 @@ class Gemma4Attention(Attention):
     Attributes:
         v_norm: of values, without weight.
         stores: the model has variables for its keys and values, which other models may ask for.
+        feeds: later layers of its kind take them.
+        first: it is the first of those that take keys and values from another; in inference it goes on with tokens that get logits alone.
     """
 
     v_norm: Gemma4Norm | None = None
     stores: bool = False
+    feeds: bool = False
+    first: bool = False
+
+    @property
+    def reuses(self) -> bool:
+        """Keys and values come from an earlier layer."""
+        return self.k is None
+
+    @property
+    def remembers(self) -> bool:
+        """It has keys and values of its own for a cache."""
+        return self.causal and not self.reuses
 
 
 @dataclass(frozen=True)
@@ -51,26 +66,6 @@ class Gemma4Router(Component):
         """``scale`` (hidden,), ``per_expert_scale`` (experts,)."""
         yield Weight("scale", (self.proj.inputs,))
         yield Weight("per_expert_scale", (self.proj.outputs,))
-
-
-@dataclass(frozen=True)
-class LayerInputs(Component):
-    """What a layer adds at its end from an embedding of its own (E2B, E4B).
-
-    Attributes:
-        per_layer_input_gate, per_layer_projection: hidden → small, small → hidden.
-        norm: of what comes back.
-    """
-
-    per_layer_input_gate: Linear
-    per_layer_projection: Linear
-    norm: Gemma4Norm
-
-    def children(self) -> Iterator[tuple[str, Component]]:
-        """As the layer names them."""
-        yield "per_layer_input_gate", self.per_layer_input_gate
-        yield "per_layer_projection", self.per_layer_projection
-        yield "post_per_layer_input_norm", self.norm
 
 
 @dataclass(frozen=True)
@@ -105,27 +100,3 @@ class Gemma4Layer(Component):
                 yield name, self.norm
         if self.inputs is not None:
             yield from self.inputs.children()
-
-
-@dataclass(frozen=True)
-class InputTables(Component):
-    """The table of inputs for all layers, and their projection from the embeddings (E2B, E4B); counted, with no program.
-
-    Attributes:
-        vocab: its rows.
-        proj: hidden → all layers' inputs.
-        norm: of each.
-    """
-
-    vocab: Axis
-    proj: Linear
-    norm: Gemma4Norm
-
-    def own_weights(self) -> Iterator[Weight]:
-        """``embed_tokens_per_layer/weight`` (vocab, layers · small)."""
-        yield Weight("embed_tokens_per_layer/weight", (self.vocab, self.proj.outputs), (("vocab", 0),))
-
-    def children(self) -> Iterator[tuple[str, Component]]:
-        """The projection and its norm."""
-        yield "per_layer_model_projection", self.proj
-        yield "per_layer_projection_norm", self.norm

@@ -103,6 +103,7 @@ class _Recording:
             self.inputs[0].node.path = self.gradient
         self.leaves: list[tuple[Any, str]] = [(self.inputs[0].node, self.gradient)]
         self.y: Tensor | None = None
+        self.put: Record | None = None
         self.takers = {name: t.node for name, t in ctx.shared.items() if isinstance(t.node, Leaf)}
 
     def take(self, beside: Flow | None, graded: frozenset[str]) -> None:
@@ -135,6 +136,7 @@ class _Recording:
             return profile
         happened, end = self.backward(went, held, alone)
         profile.backward, profile.end = sum_up(happened), sum_up(end)
+        profile.saves_output = any(sign < 0 and record is self.put for sign, record in happened)
         profile.awaiting_bytes = sum(record.num_bytes for record in self.tape.awaiting.values())
         profile.backward_steps = split(happened) if is_marked else ()
         profile.grades = frozenset(name for name, node in self.takers.items() if node.grads[0] is not None)
@@ -152,6 +154,7 @@ class _Recording:
             self.send(tape.host)
         if y.storage is not None and self.block.role != "head":
             y.storage.record.path = self.stream
+            self.put = None if self.again else y.storage.record
         given = {id(record): record.path for record in self.given}
         made = _publish(ctx, self.known, given)
         self.outside |= {

@@ -179,7 +179,7 @@ def _of(m: Component) -> LayerCache | None:
     if isinstance(m, Attention):
         copied = m.num_heads if isinstance(m, FalconAttention) and m.grouped else 0
         found = LayerCache("attention", 1, m.num_kv_heads, m.head_dim, m.head_dim, m.window, isinstance(m, Llama4Attention), copied_heads=copied)
-        return found if m.causal else None
+        return found if m.remembers else None
     if isinstance(m, LatentAttention):
         latent = int(m.kv_a_proj.outputs.size) - m.rope_dim
         index = m.indexer.head_dim if m.indexer is not None else 0

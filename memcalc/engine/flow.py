@@ -50,6 +50,7 @@ class Profile:
         end: what goes when the backward pass of the whole model is over.
         forward_steps, backward_steps: both, cut at the marks that `Settings.marks` asks for; empty where it asks for none.
         frees_input: its input is gone after its forward, since nothing saved it.
+        saves_output: it saves its own output for backward.
         holds_output: the model's own forward holds its output until the last layer is through (of an embedding).
         host_bytes: what it has saved on the host.
         awaiting_bytes: gradients that wait for those of weights where these are put off (zero bubble).
@@ -65,6 +66,7 @@ class Profile:
     forward_steps: Steps = ()
     backward_steps: Steps = ()
     frees_input: bool = True
+    saves_output: bool = False
     holds_output: bool = True
     runs: bool = True
     host_bytes: Any = 0

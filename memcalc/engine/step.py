@@ -16,6 +16,7 @@ from memcalc.tape.tensor import numel
 from memcalc.units import DTYPE_BYTES
 
 IMAGES = Reason("images in fp32, as processors make them")
+SAVED = Reason("the embedding's output, saved by what else the embedding makes of it")
 RECEIVED = "activations/received hidden_states"
 CACHED = "activations/embeddings and their gradients"
 
@@ -145,6 +146,8 @@ def backward(walk: Walk, plan: Plan, strategy: Strategy) -> None:
         for name in left - {name for before in plan.parts[: k + 1] for name in before.profile.keeps}:
             _drop(walk, plan, name)
             left.discard(name)
+        if part.block.role == "embedding" and part.profile.saves_output and not plan.parts[k + 1].profile.frees_input:
+            walk.alloc(STREAM, num_bytes(part.profile.out), SAVED)  # the part after it let go of it in its own backward
         times(walk, strategy, part, lambda i, part=part: strategy.backward(walk, part, i))  # type: ignore[misc]
     for part in plan.parts:
         walk.repeat(part.block.repeat, lambda i, part=part: walk.apply(part.profile.end))  # type: ignore[misc]
@@ -177,6 +180,7 @@ class _Stream:
     def __init__(self, walk: Walk, plan: Plan, *, drops_sent: bool) -> None:
         self.walk, self.plan, self.drops_sent = walk, plan, drops_sent
         self.held: Flow | None = None
+        self.saved = False
         self.embeds: Flow | None = None
         self.made: set[str] = set(plan.arrival.shared) if plan.arrival is not None else set()
         self.outer = any(getattr(part.block.module, "outer", False) for part in plan.parts)
@@ -215,7 +219,7 @@ class _Stream:
         if role == "join":
             self._leave_tower()
         if role in ("embedding", "join"):
-            self.held = part.profile.out if part.profile.holds_output else None
+            self.held, self.saved = part.profile.out if part.profile.holds_output else None, part.profile.saves_output
         elif self.held is not None:
             if part.profile.frees_input:
                 self._hold(self.held)
@@ -227,6 +231,9 @@ class _Stream:
         self._drop_shared({name for name in self.made if name.startswith(TOWER)})
 
     def _hold(self, held: Flow) -> None:
+        if self.saved:
+            self.walk.alloc(STREAM, num_bytes(held), SAVED)
+            return
         if self.plan.arrival is not None:
             self.walk.alloc(RECEIVED, num_bytes(held), Reason("what the stage before sent, held by the schedule"))
             return

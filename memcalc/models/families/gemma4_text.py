@@ -8,25 +8,27 @@ from __future__ import annotations
 from dataclasses import replace
 
 from memcalc.components import Embedding, Head, Linear, Rotary
-from memcalc.components.gemma4 import Gemma4Attention, Gemma4Layer, Gemma4Norm, Gemma4Router, InputTables, LayerInputs
+from memcalc.components.gemma4 import Gemma4Attention, Gemma4Layer, Gemma4Norm, Gemma4Router
 from memcalc.components.moe import Experts
 from memcalc.models.config import Config
 from memcalc.models.families import _decoder as decoder
+from memcalc.models.families import _layer_inputs as layer_inputs
 from memcalc.models.families import _moe as moe
 from memcalc.models.families import _text as text
-from memcalc.specs.model import Axis, Block, ModelSpec
+from memcalc.specs.model import Axis, ModelSpec
 
 MODEL_TYPES = ("gemma4_text",)
 ARCHITECTURES = {"Gemma4ForCausalLM": "gemma4_text"}
 
 SCALE_BYTES = 2
-"""The table's scale, and each layer's, is a buffer of one number in the model's dtype."""
+"""The scale of each table, and each layer's, is a buffer of one number in the model's dtype."""
 
 
 def spec(config: Config) -> ModelSpec:
-    """Models with inputs for each layer, or with layers that share keys and values, are counted and not run."""
+    """The last layers may share keys and values of earlier ones; each may have inputs of its own."""
     sizes, activation = decoder.read_sizes(config, head_dim_follows=False), config.str("hidden_activation", default="gelu_pytorch_tanh")
-    norm, small = Gemma4Norm(sizes.hidden), config.int("hidden_size_per_layer_input", minimum=0)
+    norm, tables = Gemma4Norm(sizes.hidden), layer_inputs.tables(config, sizes.hidden, sizes.num_layers, Gemma4Norm)
+    own = layer_inputs.share(config, sizes.hidden, norm, activation)
     kinds, reused = text.layer_windows(config, sizes.num_layers, pattern=6, window=config.int("sliding_window")), shared_layers(config, sizes.num_layers)
     gate = experts = None
     if config.bool("enable_moe_block"):
@@ -35,42 +37,28 @@ def spec(config: Config) -> ModelSpec:
         gate = Gemma4Router(router_norm, Linear("proj", sizes.hidden, count), moe.choose(config, count, "top_k_experts"))
         experts = Experts(count, sizes.hidden, inner, activation=activation)
 
-    def layer(kind: tuple[int | None, bool, bool]) -> Gemma4Layer:
-        window, reuses, stores = kind
+    def layer(kind: tuple[int | None, bool, bool, bool]) -> Gemma4Layer:
+        window, reuses, stores, first = kind
         inner = Axis("intermediate_size", sizes.intermediate.size * (2 if reuses and config.bool("use_double_wide_mlp") else 1))
-        mixer = replace(attention(config, sizes, window=window, reuses=reuses), stores=stores)
-        own = inputs(sizes.hidden, small, norm) if small else None
+        mixer = replace(attention(config, sizes, window=window, reuses=reuses), stores=stores, feeds=stores and any(reused), first=first)
         return Gemma4Layer(mixer, moe.swiglu(sizes.hidden, inner, activation), norm, gate, experts, own)
 
     tied, rotaries = config.bool("tie_word_embeddings"), (Rotary(config.int("global_head_dim", default=512)), Rotary(sizes.head_dim, name="local"))
     whole = text.language_model(
         config,
         sizes,
-        decoder.layer_blocks(zip(kinds, reused, last_of_kind(kinds, reused), strict=True), layer),
-        embedding=Embedding(sizes.vocab, sizes.hidden, rotary=rotaries[0], local_rotary=rotaries[1], scaled=True, tied=tied),
+        decoder.layer_blocks(zip(kinds, reused, last_of_kind(kinds, reused), first_of(reused), strict=True), layer),
+        embedding=Embedding(sizes.vocab, sizes.hidden, rotary=rotaries[0], local_rotary=rotaries[1], scaled=True, tied=tied, inputs=tables),
         norm=norm,
         head=Head(
             Linear("lm_head", sizes.hidden, sizes.vocab, split="column"), tied=tied, softcap=config.optional_float("final_logit_softcapping", default=None)
         ),
     )
-    whole = moe.with_buffers(whole, SCALE_BYTES * (1 + sizes.num_layers))
-    if small:
-        whole = with_inputs(config, whole, sizes, small)
-    if any(reused):
-        whole = replace(whole, untraced=(*whole.untraced, "layers that take keys and values from an earlier one"))
+    whole = moe.with_buffers(whole, SCALE_BYTES * (1 + (tables is not None) + sizes.num_layers))
     if gate is None or experts is None:
         return whole
     unused = experts.num_params // gate.proj.outputs.size * (gate.proj.outputs.size - gate.top_k) * sizes.num_layers
     return replace(whole, active_params=whole.num_params - unused)
-
-
-def with_inputs(config: Config, whole: ModelSpec, sizes: decoder.Sizes, small: int) -> ModelSpec:
-    """The model with its table of inputs for all layers."""
-    axis = Axis("num_hidden_layers * hidden_size_per_layer_input", sizes.num_layers * small)
-    rows, norm = Axis("vocab_size_per_layer_input", config.int("vocab_size_per_layer_input")), Gemma4Norm(Axis("hidden_size_per_layer_input", small))
-    tables = Block("", InputTables(rows, Linear("per_layer_model_projection", sizes.hidden, axis), norm), role="embedding")
-    blocks = (whole.blocks[0], tables, *whole.blocks[1:])
-    return replace(whole, blocks=blocks, untraced=("the inputs that each layer has of its own",))
 
 
 def shared_layers(config: Config, num_layers: int) -> tuple[bool, ...]:
@@ -84,6 +72,11 @@ def last_of_kind(kinds: tuple[int | None, ...], reused: tuple[bool, ...]) -> tup
     own = [i for i, reuses in enumerate(reused) if not reuses]
     last = {kinds[i]: i for i in own}
     return tuple(i in last.values() for i in range(len(kinds)))
+
+
+def first_of(reused: tuple[bool, ...]) -> tuple[bool, ...]:
+    """Which layer is the first that takes keys and values from an earlier one."""
+    return tuple(reuses and not reused[i - 1] for i, reuses in enumerate(reused))
 
 
 def attention(config: Config, sizes: decoder.Sizes, *, window: int | None, reuses: bool) -> Gemma4Attention:
@@ -109,9 +102,3 @@ def attention(config: Config, sizes: decoder.Sizes, *, window: int | None, reuse
         window=window,
         v_norm=None if reuses else Gemma4Norm(head_norm, "unscaled"),
     )
-
-
-def inputs(hidden: Axis, small: int, norm: Gemma4Norm) -> LayerInputs:
-    """What a layer adds at its end."""
-    axis = Axis("hidden_size_per_layer_input", small)
-    return LayerInputs(Linear("per_layer_input_gate", hidden, axis), Linear("per_layer_projection", axis, hidden), norm)

@@ -28,6 +28,7 @@ LOOSE = {
     "gemma4-prefill": 8e-3,
     "gemma4-prefill-no-images": 1e-3,
     "gemma4-text-checkpointing": 2e-3,
+    "gemma4-e2b-ckpt": 1e-3,
     "llama4": 5e-4,
     "llama4-eager": 5e-4,
     "llama4-checkpointing": 5e-4,

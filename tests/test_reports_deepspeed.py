@@ -176,9 +176,13 @@ def test_qlora_of_70b_is_the_same_on_any_number_of_replicas() -> None:
     assert all(found.verdict is not None and not found.verdict.fits for found in (few, many, cut))
 
 
-def test_a_stage_3_run_on_two_small_cards_fits_by_a_hair() -> None:
-    """A 14B model with adapters on 2 x 24 GB: 20.4 GiB allocated where it failed; the table of 152,064 words gathers 1.45 GiB (hiyouga/LlamaFactory#1722)."""
-    found = answer("qwen2.5-14b", ZERO3, dp=2, attention="eager", lora={"r": 8}, seq_len=512, gpu="3090", optimizer="adamw_torch")
+@pytest.mark.accuracy
+def test_a_stage_3_run_on_two_small_cards_fits_and_is_at_risk() -> None:
+    """Qwen-14B with adapters on 2 x 24 GB: 20.4 GiB where it failed, 3 of them unused; the table of 152,064 words is 1.45 GiB (hiyouga/LlamaFactory#1722)."""
+    found = answer("qwen-14b", {"stage": 3}, dp=2, lora={"r": 8}, gpu="23.68GiB", optimizer="adamw_torch")
     assert 17 < found.peak.allocated_bytes / 2**30 < 23
     assert found.verdict is not None
-    assert found.verdict.headroom_bytes < 4 * 2**30
+    assert found.verdict.fits
+    assert found.risk is not None
+    assert 21 < found.risk.device_bytes / 2**30 < 23.68
+    assert found.risk.expandable_bytes < found.risk.device_bytes - 2 * 2**30

@@ -9,7 +9,7 @@ from memcalc.engine import step
 from memcalc.engine.plan import Plan, make_plan
 from memcalc.engine.ranks import blocks_of, expert_kinds
 from memcalc.engine.resolve import SERVERS, resolve
-from memcalc.engine.result import Estimate, Instant, ModelFacts, RankEstimate, Reservation, Term, Verdict
+from memcalc.engine.result import Estimate, Instant, ModelFacts, RankEstimate, Reservation, Risk, Term, Verdict
 from memcalc.engine.sanity import sanity_of
 from memcalc.engine.settings import num_trainable, settings_of
 from memcalc.engine.strategies import strategy_for
@@ -39,14 +39,16 @@ def estimate_job(job: Job) -> Estimate:
         return serve(job)
     walks = walk_ranks(job)
     ranks = [rank_estimate(job, walked) for walked in walks]
+    first = ranks[0]
     ranks.sort(key=lambda r: (r.rank.get("dp", 0), -r.allocated_bytes))
     total = job.model.num_params
     facts = ModelFacts(job.model.name, job.model.model_type, total, num_trainable(job), job.model.active_params or total)
+    verdict = verdict_of(job, ranks[0] if is_alone(ranks) or job.run.hardware.gpu is None else max(ranks, key=lambda r: r.device_bytes))
     return Estimate(
         model=facts,
         asked=asked(job),
         ranks=tuple(ranks),
-        verdict=verdict_of(job, ranks[0] if is_alone(ranks) or job.run.hardware.gpu is None else max(ranks, key=lambda r: r.device_bytes)),
+        verdict=verdict,
         sanity=sanity_of(job) if job.cast is None else (),
         assumptions=(*job.model.assumed, *job.assumptions),
         notes=(
@@ -59,7 +61,15 @@ def estimate_job(job: Job) -> Estimate:
         ),
         ignored=job.ignored,
         host_bytes=host_bytes(job, ranks),
+        weigh=lambda: weigh(job, walks[0], first, verdict),
     )
+
+
+def weigh(job: Job, walked: Walked, rank: RankEstimate, verdict: Verdict | None) -> Risk | None:
+    """What lengths that vary make of a run that fits."""
+    from memcalc.engine.fragmentation import risk_of
+
+    return risk_of(job, walked, rank, verdict)
 
 
 def verdict_of(job: Job, rank: RankEstimate) -> Verdict | None:

@@ -147,6 +147,21 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class Risk:
+    """What a run that fits takes of its card where lengths of samples vary.
+
+    Attributes:
+        device_bytes: with the allocator's fixed segments.
+        expandable_bytes: with ``expandable_segments:True``.
+        is_refused: with fixed segments one finds no room.
+    """
+
+    device_bytes: int
+    expandable_bytes: int
+    is_refused: bool = False
+
+
+@dataclass(frozen=True)
 class Serving:
     """What a serving engine makes of a card: its pool of cache, and how many sequences that holds.
 
@@ -203,6 +218,7 @@ class Estimate:
         ignored: what was read and could not be used.
         host_bytes: on the host, per node.
         serving: what a serving engine makes of it; None for all other code.
+        weigh: finds what lengths that vary make of it; asked only when the answer needs it, since it plays steps through.
     """
 
     model: ModelFacts
@@ -215,6 +231,12 @@ class Estimate:
     ignored: tuple[str, ...] = ()
     host_bytes: int = 0
     serving: Serving | None = None
+    weigh: Callable[[], Risk | None] | None = None
+
+    @cached_property
+    def risk(self) -> Risk | None:
+        """What a run that fits may still die of; None where it has room for it."""
+        return self.weigh() if self.weigh is not None else None
 
     @property
     def most_loaded(self) -> RankEstimate:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+from memcalc.engine.plan import Plan
 from memcalc.engine.result import RankEstimate, Reservation, Term, Verdict
+from memcalc.engine.strategies import Strategy
 from memcalc.engine.walk import Walked
 from memcalc.formulas import overheads
 from memcalc.specs.gpus import find_gpu
@@ -13,12 +16,14 @@ from memcalc.specs.job import Job
 SOURCE = "c10/cuda/CUDACachingAllocator.cpp, played through the step's tensors"
 
 
-def reservation(job: Job, walked: Walked, allocated_bytes: int, *, capacity_bytes: int | None = None) -> Reservation:
+def reservation(
+    job: Job, walked: Walked, allocated_bytes: int, *, capacity_bytes: int | None = None, steps: Sequence[tuple[Plan, Strategy]] | None = None
+) -> Reservation:
     """What the caching allocator holds beyond the allocated bytes, found by playing a few steps through it.
 
     Where a card is named the allocator has its capacity, less what stands outside: rather than fail, it gives unused segments back.
     Of a pipeline stage one micro-batch is played: those in flight are tensors of the same sizes again. A capacity that is given counts in the
-    place of the card's.
+    place of the card's, and `steps` in the place of those that the run's lengths make.
     """
     from memcalc.engine.allocator import OutOfMemory
     from memcalc.engine.lengths import steps_of
@@ -31,7 +36,7 @@ def reservation(job: Job, walked: Walked, allocated_bytes: int, *, capacity_byte
     options: dict[str, Any] = {"accumulated": job.run.grad_accum > 1, "training": job.run.task != "inference", "lazy_states": lazy}
     options["expandable"] = job.run.expandable_segments
     if job.run.task == "train" and job.mesh.pp == 1:
-        options["steps"] = steps_of(job)
+        options["steps"] = steps_of(job) if steps is None else steps
     try:
         allocator = play(walked.plan, walked.strategy, capacity_bytes=room if job.mesh.pp == 1 else None, **options)
         if room is not None and job.mesh.pp > 1:

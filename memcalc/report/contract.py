@@ -6,7 +6,7 @@ import json
 from dataclasses import fields
 from typing import Any
 
-from memcalc.engine.result import Estimate, Instant, RankEstimate, Term, Verdict
+from memcalc.engine.result import Estimate, Instant, RankEstimate, Term
 
 SCHEMA_VERSION = 1
 
@@ -34,7 +34,7 @@ def as_dict(estimate: Estimate, *, ranks: bool = False) -> dict[str, Any]:
         "instants": [_instant(instant) for instant in loaded.instants],
         "peak": _peak(loaded),
         "host": {"bytes": estimate.host_bytes},
-        "verdict": _verdict(estimate.verdict),
+        "verdict": _verdict(estimate),
         "assumptions": [*estimate.assumptions, *estimate.notes],
         "ignored": list(estimate.ignored),
     }
@@ -68,11 +68,14 @@ def _peak(rank: RankEstimate) -> dict[str, Any]:
     }
 
 
-def _verdict(verdict: Verdict | None) -> dict[str, Any] | None:
+def _verdict(estimate: Estimate) -> dict[str, Any] | None:
+    verdict = estimate.verdict
     if verdict is None:
         return None
     found = {"fits": verdict.fits, "gpu": verdict.gpu, "capacity_bytes": verdict.capacity_bytes, "headroom_bytes": verdict.headroom_bytes}
-    return found | {"refusal": verdict.refusal} if verdict.refusal else found
+    found |= {"refusal": verdict.refusal} if verdict.refusal else {}
+    risk = estimate.risk if verdict.gpu is not None else None
+    return found | ({"risk": {f.name: getattr(risk, f.name) for f in fields(risk)}} if risk is not None else {})
 
 
 def _rank(rank: RankEstimate) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from memcalc.whatif.diagnose.message import Message
 SHOWN = 4
 """Tensors of one size that are shown."""
 
-EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
 INDENT = "  "
 
 
@@ -108,7 +107,7 @@ def as_json(found: Diagnosis) -> str:
 # ---------------------------------------------------------------------- causes
 def _fragmentation(f: dict[str, Any]) -> str:
     there = f"{_g(f['unallocated_bytes'])} reserved and unused with {_g(f['free_bytes'])} free are more than the {_g(f['wanted_bytes'])} that failed"
-    return f"fragmentation: {there}, but in pieces; {EXPANDABLE} lets segments grow instead"
+    return f"fragmentation: {there}, but in pieces; {words.EXPANDABLE} lets segments grow instead"
 
 
 def _long_sample(f: dict[str, Any]) -> str:

@@ -36,6 +36,8 @@ def markdown(estimate: Estimate, *, explain: bool = False, ranks: bool = False) 
         *(f"note: {line}" for line in filter(None, (*estimate.notes, words.allocator_line(estimate)))),
     ]
     listed += [f"ignored: {line}" for line in estimate.ignored]
+    if risk := words.risk_line(estimate):
+        listed.append(f"risk: {risk}")
     if estimate.verdict is not None:
         listed.append(f"**{words.verdict_line(estimate.verdict)}**")
     parts.append("\n".join(f"- {line}" for line in listed))

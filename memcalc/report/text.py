@@ -167,5 +167,7 @@ def _closing_lines(estimate: Estimate, unit: Unit, style: Style) -> Iterator[str
         yield labelled("note", note, style, YELLOW)
     for key in estimate.ignored:
         yield labelled("ignored", key, style)
+    if risk := words.risk_line(estimate):
+        yield labelled("risk", risk, style, YELLOW)
     if estimate.verdict is not None:
         yield labelled("verdict", words.verdict_line(estimate.verdict), style, colour_of(estimate.verdict), BOLD)

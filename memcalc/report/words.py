@@ -14,6 +14,8 @@ ALWAYS = ("model", "task", "code", "attention", "micro_batch", "seq_len", "dtype
 
 DEGREES = ("dp", "tp", "pp", "cp", "ep")
 
+EXPANDABLE = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+"""Segments of the caching allocator that grow in place."""
 FITS, TIGHT, DOES_NOT_FIT = "fits", "tight", "does not fit"
 
 
@@ -70,11 +72,11 @@ def cards_line(estimate: Estimate) -> str:
     asked = estimate.asked
     sharding, gpu = asked.get("sharding", {}), asked.get("hardware", {}).get("gpu")
     gpu = estimate.verdict.gpu or gpu if estimate.verdict else gpu
-    gpus = asked.get("gpus", 1)
+    gpus, mapped = asked.get("gpus", 1), asked.get("loading", {}).get("device_map")
     cards = f"{gpus} × {gpu}" if gpu else f"{gpus} GPU{'s' if gpus != 1 else ''}"
     degrees = [f"{name} {sharding[name]}" for name in DEGREES if sharding.get(name, 1) != 1]
     spread = f" = {' × '.join(degrees)}" if degrees else ""
-    return f"{cards}{spread}{_engine(sharding, gpus)}"
+    return f"{cards}{spread}{f' · one process, device_map {mapped}' if mapped else _engine(sharding, gpus)}"
 
 
 def _engine(sharding: Mapping[str, Any], gpus: Any) -> str:
@@ -179,3 +181,19 @@ def verdict_line(verdict: Verdict) -> str:
         return f"does not fit {what}: {head}, {room} too much"
     tight = f", less than the margin of {verdict.margin:.0%}" if verdict.tight else ""
     return f"{'fits' if not verdict.tight else 'tight on'} {what}: {head}, {room} to spare{tight}"
+
+
+def risk_line(estimate: Estimate) -> str:
+    """What lengths that vary make of a run that fits, and what helps; empty where it has room for them."""
+    verdict = estimate.verdict
+    risk = estimate.risk if verdict is not None and verdict.gpu is not None else None  # asked only where a card decides
+    if risk is None or verdict is None:
+        return ""
+    unit = unit_for(verdict.capacity_bytes)
+
+    def shown(num_bytes: int) -> str:
+        return f"{unit.full(num_bytes)} ({num_bytes / verdict.capacity_bytes:.0%})"
+
+    what = "a segment finds no room" if risk.is_refused else f"fragmentation takes it to {shown(risk.device_bytes)}"
+    helps = f"; {EXPANDABLE} keeps it at {shown(risk.expandable_bytes)}" if risk.expandable_bytes < min(risk.device_bytes, verdict.capacity_bytes) else ""
+    return f"at risk, with {verdict.device_bytes / verdict.capacity_bytes:.0%} of the card taken: where samples differ in length {what}{helps}"

@@ -1,135 +1,57 @@
 """A model over several cards and the host, layer by layer, as ``device_map`` places it: one process, which runs the layers in turn.
 
-Source: transformers 5, integrations/accelerate.py, ``get_balanced_memory`` and ``infer_auto_device_map``; accelerate, big_modeling.py,
-``dispatch_model``, hooks.py, ``AlignDevicesHook`` (weights on the host come to the first card for the time of their layer).
+A micro-batch goes through all cards and comes back before the next begins, so that each card's step is that of a pipeline stage with nothing
+else in flight.
+
+Source: accelerate, big_modeling.py, ``dispatch_model``, hooks.py, ``AlignDevicesHook`` (weights on the host come to the first card for the time of
+their layer; what the model returns goes back to where its input was).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
 
 from memcalc.engine import step
+from memcalc.engine.generation import generate
+from memcalc.engine.placement import DISK, HOST, Placed, Unit, place
 from memcalc.engine.plan import Plan, make_plan
 from memcalc.engine.result import Term
 from memcalc.engine.settings import settings_of
-from memcalc.engine.strategies import strategy_for
+from memcalc.engine.strategies import Strategy, strategy_for
 from memcalc.engine.walk import Reason, Walk, Walked
 from memcalc.errors import InputError
-from memcalc.formulas import overheads
-from memcalc.specs.gpus import find_gpu
 from memcalc.specs.job import Job
 from memcalc.specs.model import Block
 from memcalc.specs.run import Run
 from memcalc.tape.tensor import numel
-from memcalc.units import DTYPE_BYTES, parse_bytes
+from memcalc.units import DTYPE_BYTES
 
-HOST, DISK = -1, -2
-"""Places that are no card."""
-UNBOUNDED = 1 << 60
-"""Bytes of a place that nobody limits."""
-BUFFER = 1.25
-"""Of the largest layer: what each card but the last gets beyond its even share."""
-ONE_CARD, QUANTISED = 0.9, 0.9
-"""Of a single card's free memory that weights may take; of all memory where bitsandbytes packs them."""
-SOURCE = "transformers, integrations/accelerate.py"
-
-
-class Unit(NamedTuple):
-    """What is not split: a layer, a table, a norm, the head.
-
-    Attributes:
-        block: one repetition of it.
-        bytes: of its weights.
-        largest: of its largest weight.
-    """
-
-    block: Block
-    bytes: int
-    largest: int
-
-
-class Placed(NamedTuple):
-    """Where all units are, in the order in which they run.
-
-    Attributes:
-        units: all.
-        places: the card of each, or `HOST` or `DISK`.
-    """
-
-    units: tuple[Unit, ...]
-    places: tuple[int, ...]
-
-    def at(self, place: int) -> list[Unit]:
-        """Those of one place."""
-        return [unit for unit, where in zip(self.units, self.places, strict=True) if where == place]
-
-
-def place(job: Job) -> Placed:
-    """Where ``device_map`` puts everything.
-
-    Raises:
-        InputError: no card is named and no ``max_memory`` is given.
-    """
-    units = tuple(_units(job))
-    tied = job.model.tied and not any(unit.bytes for unit in units if unit.block.role == "head")
-    room = _room(job, units)
-    places, used, here = list[int](), dict.fromkeys(room, 0), 0
-    order = [*sorted(key for key in room if key >= 0), *(key for key in (HOST, DISK) if key in room)]
-    for i, unit in enumerate(units):
-        while True:
-            where = order[here]
-            spare = max((u.bytes for u in units[i + 1 :]), default=0) if where in (order[0], HOST) else 0
-            if where == DISK or used[where] + unit.bytes <= room[where] - spare:
-                break
-            here += 1
-        used[where] += unit.bytes
-        places.append(where)
-    if tied:
-        places[-1] = places[next(i for i, unit in enumerate(units) if unit.block.role == "embedding")]
-    return Placed(units, tuple(places))
+RETURNED = "activations/logits, returned to the first card"
+SOURCE = "accelerate, hooks.py, AlignDevicesHook"
 
 
 def walk_mapped(job: Job, *, detailed: bool = True) -> list[Walked]:
-    """Every card that has something: its weights, the caches of what runs there, and what running it needs."""
+    """Every card that has something: its weights, and what running the layers there needs, in a step or in a prefill and what follows it."""
     found = place(job)
-    cards = sorted({where for where in found.places if where >= 0}) or [0]
-    strategy_class = strategy_for(job)
-    settings = strategy_class.settings(job, settings_of(job))
-    walked, arrival, host = list[Walked](), None, host_terms(job)
-    for card in cards:
-        mine = [where == card or (card == cards[0] and where < 0) for where in found.places]
-        blocks = _joined([unit.block for unit, own in zip(found.units, mine, strict=True) if own])
-        begins = any(block.role == "embedding" for block in blocks)
-        if not begins and arrival is None:
-            arrival = _first(job).leaves()
-        plan = make_plan(
-            job, blocks, settings, keep_gradients=False, accumulate=False, arrival=None if begins else arrival, sends=not mine[-1]
-        )  # fmt: skip
-        arrival = plan.leaves() if begins and plan.parts else arrival
-        walk, strategy = Walk(detailed=detailed), strategy_class(job, plan)
-        strategy.resident(walk)
-        away = [unit for unit, where, own in zip(found.units, found.places, mine, strict=True) if own and where < 0]
-        _leave(walk, away, job.run.dtype)
-        walk.instant("load")
-        with walk.window("prefill"):
-            largest = max((unit.largest for unit in away), default=0)
-            if largest:
-                walk.alloc("weights/from the host", largest, Reason("largest weight of a layer that is on the host", {}, "accelerate, AlignDevicesHook"))
-            step.forward(walk, plan, strategy)
-        if largest:
-            walk.free("weights/from the host", largest)
-        step.let_go(walk, plan)
-        walk.instant("decode")
+    host = host_terms(found)
+    cards = _Cards(job, found)
+    walked = list[Walked]()
+    for card in cards.numbers:
+        walk, plan, strategy = Walk(detailed=detailed), *cards.begin(card)
+        if job.run.task == "inference":
+            _infer(walk, cards, card, plan, strategy)
+        else:
+            aside = _returning(cards.logits_bytes) if card == cards.numbers[0] and cards.returns else None
+            step.train(walk, plan, strategy, accumulated=job.run.grad_accum > 1, aside=aside)
         walked.append(Walked({"device": card}, 1, walk, plan, strategy, host=host))
     return walked
 
 
-def host_terms(job: Job) -> tuple[Term, ...]:
+def host_terms(found: Placed) -> tuple[Term, ...]:
     """Weights that wait on the host."""
-    size = sum(unit.bytes for unit in place(job).at(HOST))
-    return (Term("host/weights", size, "layers that no card has room for", {}, SOURCE),) if size else ()
+    size = sum(unit.bytes for unit in found.at(HOST))
+    return (Term("host/weights", size, "layers that no card has room for", {}, "transformers, integrations/accelerate.py"),) if size else ()
 
 
 def said(job: Job) -> str:
@@ -141,7 +63,8 @@ def said(job: Job) -> str:
 
     parts = [f"{layers(where)} layers on card {where}" for where in sorted({w for w in found.places if w >= 0})]
     parts += [f"{layers(where)} on the {name}" for where, name in ((HOST, "host"), (DISK, "disk")) if found.at(where)]
-    return f"device_map {job.run.loading.device_map}: {', '.join(parts)}"
+    cards = "" if job.run.hardware.gpu is not None or job.run.loading.max_memory else ", as if these had room for them"
+    return f"device_map {job.run.loading.device_map}: {', '.join(parts)}{cards}"
 
 
 def check_mapped(run: Run) -> None:
@@ -152,22 +75,96 @@ def check_mapped(run: Run) -> None:
     """
     if run.loading.device_map is None:
         return
-    if run.task != "inference" or run.code != "transformers":
-        raise InputError("layers are placed so in task inference with code transformers; leave it out", where="loading.device_map")
-    if max(run.sharding.tp, run.sharding.pp, run.sharding.cp, run.sharding.dp or 1) > 1:
-        raise InputError("one process holds all cards: give --gpus, and no tp, pp, cp or dp", where="loading.device_map")
-    if run.quantization is not None:
-        raise InputError("layers are placed by what they hold in the dtype they compute in; leave out quantization", where="loading.device_map")
-    if run.new_tokens or run.generation.assistant_model is not None:
-        raise InputError("tokens after the prompt are not walked through over several cards; leave out new_tokens", where="loading.device_map")
+    where = "loading.device_map"
+    if run.task not in ("train", "inference") or run.code != "transformers":
+        raise InputError("layers are placed so in tasks train and inference with code transformers; leave it out", where=where)
+    sharding = run.sharding
+    if max(sharding.tp, sharding.pp, sharding.cp, sharding.dp or 1) > 1 or sharding.engine not in (None, "ddp"):
+        raise InputError("one process holds all cards: give --gpus, and neither an engine nor tp, pp, cp or dp", where=where)
+    if run.generation.assistant_model is not None:
+        raise InputError("an assistant is not walked through over several cards; leave out assistant_model", where=where)
+    if run.evaluation is not None or run.checkpoint_save:
+        raise InputError("neither evaluation nor saving is walked through over several cards; leave them out", where=where)
 
 
 # ---------------------------------------------------------------------- inside
-def _units(job: Job) -> Iterator[Unit]:
-    for block in job.model.blocks:
-        sizes = [int(numel(weight.shape)) * DTYPE_BYTES[weight.dtype or job.run.dtype] for _, weight in block.module.weights()]
-        for _ in range(block.repeat):
-            yield Unit(replace(block, repeat=1), sum(sizes), max(sizes, default=0))
+class _Cards:
+    """What each card runs.
+
+    Attributes:
+        numbers: of the cards that have something.
+        returns: what the last layer gives is on another card than the first, and goes back there.
+    """
+
+    def __init__(self, job: Job, found: Placed) -> None:
+        self.job, self.found = job, found
+        self.strategy = strategy_for(job)
+        self.settings = self.strategy.settings(job, settings_of(job))
+        self.numbers = sorted({where for where in found.places if where >= 0}) or [0]
+        self.returns = found.places[-1] not in (self.numbers[0], HOST, DISK)
+
+    def runs(self, card: int) -> list[bool]:
+        """Of each unit, whether it runs there; what is on the host runs on the first card."""
+        return [where == card or (card == self.numbers[0] and where < 0) for where in self.found.places]
+
+    def blocks(self, card: int) -> tuple[Block, ...]:
+        """What runs there."""
+        return _joined([unit.block for unit, own in zip(self.found.units, self.runs(card), strict=True) if own])
+
+    def away(self, card: int) -> list[Unit]:
+        """What runs there and is on the host."""
+        return [unit for unit, where, own in zip(self.found.units, self.found.places, self.runs(card), strict=True) if own and where < 0]
+
+    def begin(self, card: int) -> tuple[Plan, Strategy]:
+        """A card's plan, and the engine around it."""
+        trains, blocks = self.job.run.task != "inference", self.blocks(card)
+        begins = any(block.role == "embedding" for block in blocks)
+        plan = make_plan(
+            self.job,
+            blocks,
+            self.settings,
+            keep_gradients=trains and self.strategy.keep_gradients,
+            accumulate=self.job.run.grad_accum > 1 and self.strategy.accumulates_whole,
+            arrival=None if begins else self._front().leaves(),
+            sends=not self.runs(card)[-1],
+        )
+        return plan, self.strategy(self.job, plan)
+
+    def _front(self) -> Plan:
+        """The plan of what stands before the first layer, whose output other cards begin with."""
+        return make_plan(self.job, self.job.model.blocks[:2], self.settings, keep_gradients=False, accumulate=False, sends=True)
+
+    @property
+    def logits_bytes(self) -> int:
+        """Of what the model returns beside the loss, none where the loss is fused with the head."""
+        head = next((block.module for block in self.job.model.blocks if block.role == "head"), None)
+        if head is None or self.settings.loss != "cross_entropy" or not hasattr(head, "proj"):
+            return 0
+        dtype = self.settings.autocast or self.settings.dtype
+        return int(self.settings.batch * self.settings.seq * head.proj.outputs.size * DTYPE_BYTES[dtype])
+
+
+def _infer(walk: Walk, cards: _Cards, card: int, plan: Plan, strategy: Strategy) -> None:
+    """The instants ``load``, ``prefill``, ``decode``, and with new tokens ``generate``."""
+    job, away = cards.job, cards.away(card)
+    strategy.resident(walk)
+    _leave(walk, away, job.run.dtype)
+    walk.instant("load")
+    largest = max((unit.largest for unit in away), default=0)
+    with walk.window("prefill"):
+        if largest:
+            walk.alloc("weights/from the host", largest, Reason("largest weight of a layer that is on the host", {}, SOURCE))
+        step.forward(walk, plan, strategy)
+    if largest:
+        walk.free("weights/from the host", largest)
+    step.let_go(walk, plan)
+    walk.instant("decode")
+    if job.run.new_tokens:
+        generate(walk, replace(job, model=replace(job.model, blocks=cards.blocks(card))), None, begins=plan.arrival is None, ends=not plan.sends)
+
+
+def _returning(logits_bytes: int) -> Callable[[Walk], None]:
+    return lambda walk: walk.touch(RETURNED, logits_bytes, Reason("logits, in the dtype of the model", {}, SOURCE))
 
 
 def _joined(blocks: list[Block]) -> tuple[Block, ...]:
@@ -181,62 +178,9 @@ def _joined(blocks: list[Block]) -> tuple[Block, ...]:
     return tuple(found)
 
 
-def _first(job: Job) -> Plan:
-    """The plan of what stands before the first layer, for cards that begin with its output."""
-    strategy_class = strategy_for(job)
-    settings = strategy_class.settings(job, settings_of(job))
-    return make_plan(job, job.model.blocks[:2], settings, keep_gradients=False, accumulate=False, sends=True)
-
-
 def _leave(walk: Walk, away: list[Unit], dtype: str) -> None:
     """Weights of the host are not on the card that runs them."""
     for unit in away:
         for path, weight in unit.block.module.weights(f"{unit.block.path}/"):
             name = next((p for p in (f"weights/{path}", f"weights/{unit.block.path}") if p in walk.by_path), f"weights/{path}")
             walk.free(name, int(numel(weight.shape)) * DTYPE_BYTES[weight.dtype or dtype])
-
-
-def _room(job: Job, units: tuple[Unit, ...]) -> dict[int, int]:
-    """What each place offers to weights."""
-    asked = job.run.loading
-    given = {_key(key): parse_bytes(str(size), where="loading.max_memory") for key, size in (asked.max_memory or {}).items()}
-    count = job.run.hardware.gpus or 1
-    if job.run.hardware.gpu is not None:
-        free = find_gpu(job.run.hardware.gpu).capacity_bytes - overheads.CUDA_CONTEXT_BYTES
-        room = {i: min(free, given.get(i, free)) for i in range(count)}
-    elif any(key >= 0 for key in given):
-        room = {key: size for key, size in given.items() if key >= 0}
-    else:
-        raise InputError("layers are placed by what cards offer: give --gpu, or max_memory", where="loading.device_map")
-    room = {key: size for key, size in room.items() if not given or key in given}
-    room |= {HOST: given.get(HOST, UNBOUNDED), DISK: UNBOUNDED}
-    cards = sorted(key for key in room if key >= 0)
-    if asked.device_map != "sequential":
-        _balance(room, cards, units, low_zero=asked.device_map == "balanced_low_0" and len(cards) > 1, is_given=bool(given))
-    if job.run.quantization is not None and job.run.quantization.startswith(("nf4", "int8")):
-        room = {key: int(size * QUANTISED) if key >= 0 else size for key, size in room.items()}
-    return room
-
-
-def _balance(room: dict[int, int], cards: list[int], units: tuple[Unit, ...], *, low_zero: bool, is_given: bool) -> None:
-    """An even share and a buffer on every card but the last, which keeps all of its memory; a single card gives nine tenths."""
-    if len(cards) == 1 and not is_given:
-        room[cards[0]] = int(room[cards[0]] * ONE_CARD)
-    total = sum(unit.bytes for unit in units)
-    layers = max((u.bytes for u in units if u.block.role in ("layer", "tower")), default=0)
-    share = total // (len(cards) - 1 if low_zero else len(cards)) + int(BUFFER * max(layers, *(u.largest for u in units)))
-    for card in cards[:-1]:
-        room[card] = room[card] if low_zero and card == 0 else min(share, room[card])
-    if low_zero:
-        room[0] = min(max(0, total - sum(room[card] for card in cards[1:])), room[0])
-
-
-def _key(key: Any) -> int:
-    if str(key) == "cpu":
-        return HOST
-    if str(key).isdigit():
-        return int(key)
-    raise InputError(f"{key!r} is no place; accepted: numbers of cards, and cpu", where="loading.max_memory")
-
-
-__all__ = ["Placed", "Unit", "check_mapped", "host_terms", "place", "said", "walk_mapped"]

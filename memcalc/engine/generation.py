@@ -19,25 +19,31 @@ TOKEN_BYTES = 8
 """Of a token's number."""
 
 
-def generate(walk: Walk, job: Job, assistant: Assistant | None) -> None:
+def generate(walk: Walk, job: Job, assistant: Assistant | None, *, begins: bool = True, ends: bool = True) -> None:
     """The instant ``generate``: the most that is alive while tokens are generated, on a walk that has gone through the prefill.
 
     The last token is fed to nobody, so the cache ends with one fewer. Layers with windows hold the whole prompt until the first token comes.
     Beams are so many sequences from the prompt on; their caches are put in order by as large copies, and their scores stand beside logits and
     their log-softmax (``_beam_search``). An assistant's cache grows beside, and its guesses are checked all at once.
+
+    Args:
+        walk: takes the reading.
+        job: of what one card has of the model.
+        assistant: who guesses ahead.
+        begins, ends: it has tokens and their table, and the head.
     """
     length, width = job.seq_len + job.run.new_tokens - 1, DTYPE_BYTES[job.run.dtype]
     keeping = keeping_of(job.run, job.seq_len)
     keys = keeping.length if keeping.kind == "static" else length
     grown = between_tokens(job, length) - after_prefill(job)
     with walk.window("generate"):
-        walk.alloc("batch/input_ids", job.micro_batch * (length + 1) * TOKEN_BYTES, Reason("prompt and answer, 8 bytes a token"))
+        walk.alloc("batch/input_ids", job.micro_batch * (length + 1) * TOKEN_BYTES * begins, Reason("prompt and answer, 8 bytes a token"))
         walk.alloc("kv_cache/new tokens, less those behind windows", grown, Reason("cache of the last step - cache of the prompt"))
         for path, num_bytes in appending(job, length).items():
             walk.touch(path, num_bytes, Reason("of one layer, while a token is appended", {}, SOURCE))
         if job.run.attention == "eager":
             walk.touch("activations/repeated keys and values, scores", _spread(job, keys, width), Reason("of one layer", {}, "eager_attention_forward"))
-        rows = job.micro_batch * job.model.vocab_size * DTYPE_BYTES["float32"]
+        rows = job.micro_batch * job.model.vocab_size * DTYPE_BYTES["float32"] * ends
         if assistant is not None:
             assistant.grow(walk, job, length)
             assistant.check(walk, job)

@@ -27,6 +27,8 @@ SHARD_BYTES = 5 * 10**9
 STACKED = ("gpt_oss", "llama4", "llama4_text", "dbrx", "granitemoe", "granitemoehybrid", "jetmoe")
 """Model types whose checkpoints hold all experts of a layer in one tensor, as the modules do."""
 CORE = "transformers, core_model_loading.py"
+PLACING = {"device_map", "max_memory"}
+"""Keys of loading that training has, too."""
 
 
 class Beside(NamedTuple):
@@ -72,8 +74,9 @@ def check_loading(run: Run) -> None:
         InputError: the run trains, or another code loads.
     """
     check_mapped(run)
-    if run.task != "inference" or run.code != "transformers":
-        raise InputError("keys of loading are of task inference with code transformers; leave them out", where=f"loading.{min(run.loading.model_fields_set)}")
+    for key in sorted(run.loading.model_fields_set - PLACING):
+        if run.task != "inference" or run.code != "transformers":
+            raise InputError("it is of task inference with code transformers; leave it out", where=f"loading.{key}")
     if run.loading.max_memory is not None and run.loading.device_map is None:
         raise InputError("it says what a device map may use: give device_map, too", where="loading.max_memory")
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from memcalc.components.quantized import packed
 from memcalc.engine import step
 from memcalc.engine.allocator import Block, CachingAllocator, Places
 from memcalc.engine.plan import Plan
@@ -18,6 +19,9 @@ NUM_STEPS = 3
 
 LATE = "optimizer/"
 """States that torch's optimizers make in their first step."""
+
+PACKED = "packed)"
+"""How the path of packed weights ends, after their block's."""
 
 Placed = tuple[int, int, Block]
 """A storage in its place: bytes, its number in the order of coming, and the block."""
@@ -290,8 +294,12 @@ def play(
 def pieces_of(plan: Plan, path: str, num_bytes: int) -> list[int]:
     """The tensors behind a sum over parameters (weights, moments, square roots), in proportion to the parameters' sizes."""
     topic, _, rest = path.partition("/")
-    parts = [p for p in plan.parts if topic != "weights" or p.block.path == rest]
-    sizes = [s.num_params for p in parts for s in p.shards for _ in range(p.block.repeat)] if topic in ("weights", "optimizer") else []
+    name, _, kind = rest.partition(" (")
+    parts = [p for p in plan.parts if topic != "weights" or p.block.path == name]
+    if topic == "weights" and kind == PACKED:
+        sizes = [size for p in parts for size in packed(p.block.module).values() for _ in range(p.block.repeat)]
+    else:
+        sizes = [s.num_params for p in parts for s in p.shards for _ in range(p.block.repeat)] if topic in ("weights", "optimizer") else []
     total = sum(sizes)
     if not total or num_bytes < total // 64:
         return [num_bytes]

@@ -101,14 +101,24 @@ def environment(facts: Facts, *, always: bool = False) -> None:
     if each is not None:
         _count(facts, "~gpus_per_node", each, "NPROC_PER_NODE")
     elif cards is not None and cards > 1:
-        facts.put("~world", 1, "CUDA_VISIBLE_DEVICES")
-        facts.unused.append(
-            f"CUDA_VISIBLE_DEVICES {visible}: without NPROC_PER_NODE one process spreads the model's layers over {cards} cards; one card is counted"
-        )
+        facts.put("~cards_seen", cards, "CUDA_VISIBLE_DEVICES")
     else:
         facts.put("~gpus_per_node", 1, "no NPROC_PER_NODE")
     if nodes is not None:
         _count(facts, "~nodes", nodes, "NNODES")
+
+
+def spread(facts: Facts) -> None:
+    """One process that sees several cards spreads the layers of transformers' modules over them."""
+    cards = facts.get("~cards_seen", 1)
+    if cards == 1:
+        return
+    if facts.get("task", "train") in ("train", "inference"):
+        facts.put("hardware.gpus", cards, facts.where("~cards_seen"))
+        facts.put("loading.device_map", "auto", facts.where("~cards_seen"))
+    else:
+        facts.put("~world", 1, facts.where("~cards_seen"))
+        facts.unused.append(f"CUDA_VISIBLE_DEVICES: one process spreads the model's layers over {cards} cards; one card is counted")
 
 
 def cards_seen(facts: Facts) -> None:
@@ -137,4 +147,4 @@ def _count(facts: Facts, fact: str, text: str, where: str) -> None:
         raise InputError(f"{where} is {text!r}; accepted: a number of processes", where="command")
 
 
-__all__ = ["accelerate", "cards_seen", "deepspeed", "environment", "torchrun"]
+__all__ = ["accelerate", "cards_seen", "deepspeed", "environment", "spread", "torchrun"]

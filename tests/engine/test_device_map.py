@@ -1,4 +1,4 @@
-"""Device maps against transformers' own (5.24, `infer_auto_device_map` on meta tensors), and what each card then holds."""
+"""What each card of a device map holds, and what the step of one card takes of it."""
 
 from __future__ import annotations
 
@@ -6,41 +6,23 @@ from typing import Any
 
 import pytest
 
-from memcalc.engine.device_map import HOST, place
+from memcalc.engine.device_map import RETURNED
 from memcalc.engine.estimate import estimate
-from memcalc.engine.resolve import resolve
 from memcalc.errors import InputError
 from memcalc.specs.read import read_run
 
 
-def memory(*cards: int) -> dict[str, str]:
-    return {**{str(i): f"{gib}GiB" for i, gib in enumerate(cards)}, "cpu": "100GiB"}
-
-
-@pytest.mark.parametrize(
-    ("model", "mode", "cards", "layers", "ends"),
-    [
-        ("llama-3.1-8b", "auto", (10, 10), (16, 16, 0), (0, 1, 1)),
-        ("llama-3.1-8b", "sequential", (10, 10), (19, 13, 0), (0, 1, 1)),
-        ("llama-3.1-8b", "balanced_low_0", (10, 10), (7, 24, 1), (0, HOST, HOST)),
-        ("llama-3.1-8b", "auto", (6, 5), (9, 12, 11), (0, HOST, HOST)),
-        ("llama-3.1-8b", "auto", (8,), (14, 0, 18), (0, HOST, HOST)),
-        ("llama-3.2-1b", "auto", (1, 1), (3, 8, 5), (0, HOST, 0)),
-        ("llama-3.2-1b", "sequential", (1, 2), (3, 13, 0), (0, 1, 0)),
-    ],
-)
-def test_layers_are_where_transformers_puts_them(
-    model: str, mode: str, cards: tuple[int, ...], layers: tuple[int, int, int], ends: tuple[int, int, int]
-) -> None:
-    """On the first card, the second and the host; then the token table, the last norm and the head, which goes with the table that it is tied to."""
-    found = place(resolve(read_run(model, task="inference", device_map=mode, max_memory=memory(*cards))))
-    where = [place for unit, place in zip(found.units, found.places, strict=True) if unit.block.role == "layer"]
-    assert tuple(where.count(spot) for spot in (0, 1, HOST)) == layers
-    assert tuple(place for unit, place in zip(found.units, found.places, strict=True) if unit.block.role != "layer") == ends
-
-
 def mapped(model: str = "llama-3.1-8b", **keys: Any) -> Any:
     return estimate(read_run(model, **{"task": "inference", "device_map": "auto", "seq_len": 1024, **keys}))
+
+
+def at(answer: Any, name: str, *paths: str) -> list[int]:
+    """Bytes of each kind of rank at an instant, under some paths."""
+    found = [instant for rank in answer.ranks for instant in rank.instants if instant.name == name]
+    return [sum(term.bytes for term in instant.terms if term.path.startswith(paths)) for instant in found]
+
+
+STATES = ("weights", "gradients", "optimizer")
 
 
 def test_cards_share_what_one_would_hold() -> None:
@@ -64,15 +46,41 @@ def test_layers_on_the_host_run_on_the_first_card() -> None:
     assert caches[0] == caches[1]
 
 
+def test_a_trained_model_is_spread_whole() -> None:
+    """Cards hold together what one would; at its peak, each at most what the one holds there of its share, and the logits that are returned to the first."""
+    keys: dict[str, Any] = {"seq_len": 512, "recompute": "full", "optimizer": "adamw_torch_fused"}
+    whole, found = estimate(read_run("llama-3.1-8b", **keys)), mapped(gpus=2, task="train", **keys)
+    assert [rank.rank for rank in found.ranks] == [{"device": 1}, {"device": 0}]
+    for name in ("start", "optimizer_step"):
+        assert sum(at(found, name, *STATES)) == sum(at(whole, name, *STATES))
+    moving = at(found, "backward_peak", "activations", "gradients")
+    assert max(moving) < sum(at(whole, "backward_peak", "activations", "gradients"))
+    assert at(found, "forward_peak", RETURNED) == [0, 512 * 128_256 * 2]
+
+
+def test_a_quantised_base_and_its_adapters_are_spread() -> None:
+    keys: dict[str, Any] = {"quantization": "nf4", "lora": {"r": 8, "target_modules": "all-linear"}, "seq_len": 512}
+    whole, found = estimate(read_run("llama-3.1-8b", **keys)), mapped(gpus=2, task="train", **keys)
+    assert sum(at(found, "start", *STATES)) == sum(at(whole, "start", *STATES))
+
+
+def test_each_card_grows_the_caches_of_its_layers() -> None:
+    """The most is alive where the head makes logits, or where a layer's cache is appended to."""
+    whole, found = estimate(read_run("llama-3.1-8b", task="inference", seq_len=1024, new_tokens=100)), mapped(gpus=2, new_tokens=100)
+    paths = ("kv_cache/layers", "kv_cache/new tokens")
+    assert sum(at(found, "generate", *paths)) == sum(at(whole, "generate", *paths)) == 1123 * 32 * 2 * 8 * 128 * 2
+
+
 @pytest.mark.parametrize(
     ("keys", "message"),
     [
-        ({"gpu": None}, "give --gpu"),
         ({"tp": 2, "gpus": 2}, "one process"),
-        ({"new_tokens": 4}, "new_tokens"),
+        ({"assistant_model": "llama-3.2-1b", "new_tokens": 4}, "assistant"),
         ({"max_memory": {"card": "1GiB"}}, "no place"),
         ({"device_map": None, "max_memory": {"0": "1GiB"}}, "give device_map"),
-        ({"task": "train"}, "task inference"),
+        ({"task": "train", "engine": "fsdp2"}, "one process"),
+        ({"task": "train", "checkpoint_save": "full"}, "saving"),
+        ({"task": "train", "device_map": None, "low_cpu_mem_usage": False}, "task inference"),
     ],
 )
 def test_what_cannot_be(keys: dict[str, Any], message: str) -> None:

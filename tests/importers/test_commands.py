@@ -135,7 +135,9 @@ def test_sizes_in_a_command_make_a_model() -> None:
 def test_a_measured_command_of_ms_swift_is_read(argv: list[str]) -> None:
     found = keys(import_files([], command=argv))
     cards = next((word.count(",") + 1 for word in argv if word.startswith("CUDA_VISIBLE_DEVICES=")), 1)
-    assert found["hardware.gpus"] == (cards if any(word.startswith("NPROC_PER_NODE=") for word in argv) else 1)
+    assert found["hardware.gpus"] == cards
+    alone = not any(word.startswith("NPROC_PER_NODE=") for word in argv)
+    assert found.get("loading.device_map") == ("auto" if alone and cards > 1 else None)
     assert found["model"] == argv[argv.index("--model") + 1]
     assert found["code" if "megatron" in argv else "recompute"] in ("megatron", "full")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memcalc.errors import InputError
-from memcalc.importers import adapters, training_arguments
+from memcalc.importers import adapters, launchers, training_arguments
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule, whole
 from memcalc.importers.format import Format
 from memcalc.importers.formats import _swift_rlhf, megatron
@@ -151,6 +151,7 @@ def finish(facts: Facts) -> None:
         facts.override("seq_len", facts.get("~packing_length"), facts.where("~packing_length"))
     _accumulated(facts)
     _swift_rlhf.finish(facts, VERSION)
+    launchers.spread(facts)
 
 
 def _accumulated(facts: Facts) -> None:

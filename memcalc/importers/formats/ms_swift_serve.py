@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memcalc.errors import InputError
-from memcalc.importers import adapters
+from memcalc.importers import adapters, launchers
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
 from memcalc.importers.formats import sglang, vllm
@@ -84,9 +84,7 @@ def _generates(facts: Facts) -> None:
             facts.default(key, value, VERSION)
     if "~adapters" in facts.found:
         facts.unused.append(f"{facts.where('~adapters')}: adapters beside the model are small, and not counted")
-    if facts.get("~cards_seen", 1) > 1:
-        facts.put("hardware.gpus", facts.get("~cards_seen"), facts.where("~cards_seen"))
-        facts.put("loading.device_map", "auto", facts.where("~cards_seen"))
+    launchers.spread(facts)
 
 
 FORMAT = Format(

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from memcalc.code.fp8 import Kind
 from memcalc.code.keeping import Keeping
+from memcalc.code.liger import NO_KERNELS, Liger
 from memcalc.dataclass import dataclass
 from memcalc.specs.model import Degrees
 
@@ -49,8 +50,7 @@ class Settings:
         images: pictures in the batch, for a vision tower.
         late_masks: masks are made where images join the text, not with its embeddings.
         cached: in inference, keys and values are remembered; a vision tower's are not.
-        liger: norms, rotary positions and gates are Liger's kernels.
-        liger_swiglu: that for gates is among them.
+        liger: which of Liger's kernels are in the place of the model's own modules.
         padded: the batch has a mask of its own, so that none can be left out.
         packed: the batch numbers its tokens, sample by sample, so that positions are each sequence's own; where a mask is made, samples are kept apart.
         tied: the path of the head's weight, and that of the table that it is, under which its gradient is filed; None: it is its own.
@@ -91,8 +91,7 @@ class Settings:
     cached: bool = True
     tied: tuple[str, str] | None = None
     casts_weights: bool = False
-    liger: bool = False
-    liger_swiglu: bool = True
+    liger: Liger = NO_KERNELS
     padded: bool = False
     packed: bool = False
     evaluating: bool = False

@@ -97,25 +97,6 @@ def sharded(run: Run) -> bool:
     return run.sharding.engine not in (None, "ddp") or run.sharding.deepspeed is not None
 
 
-LIGER = ("llama", "mistral", "qwen2", "qwen3", "smollm3")
-"""The model types whose code with Liger's kernels memcalc knows (liger_kernel/transformers/monkey_patch.py has more)."""
-
-
-def with_liger(run: Run, model: ModelSpec) -> Run:
-    """A run with Liger's kernels has its fused loss, too, unless another is named.
-
-    Raises:
-        InputError: modules that it does not replace, or that memcalc does not know with it.
-    """
-    if not run.liger:
-        return run
-    if run.code != "transformers" or run.task != "train":
-        raise InputError("Liger's kernels are for training with transformers' modules", where="liger")
-    if model.model_type not in LIGER:
-        raise InputError(f"{model.model_type} with Liger's kernels is not known to memcalc; {', '.join(LIGER)} are", where="liger")
-    return run if "loss" in run.model_fields_set else run.model_copy(update={"loss": "fused_linear"})
-
-
 def with_mini_batches(run: Run) -> Run:
     """Under GradCache, mini-batches after the first find gradients there, as further micro-batches do."""
     asked = run.contrastive

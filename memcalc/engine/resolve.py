@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from memcalc.engine.deepspeed_run import settle
 from memcalc.engine.degrees import check_degrees
 from memcalc.engine.effect import ignored_knobs, refuse
-from memcalc.engine.finetuning import assumed_of, ignored_by_training, load_quantised, refuse_elsewhere, refuse_finetuning, with_liger, with_mini_batches
+from memcalc.engine.finetuning import assumed_of, ignored_by_training, load_quantised, refuse_elsewhere, refuse_finetuning, with_mini_batches
 from memcalc.engine.images import images_of, with_images
+from memcalc.engine.liger import ignored_by_liger, with_liger
 from memcalc.engine.optimizers import optimizer_for
 from memcalc.engine.optimizers.check import check_optimizer, ignored_by_optimizer
 from memcalc.engine.precision import OWN_ENGINES, with_precision
@@ -94,6 +95,7 @@ def resolve(run: Run) -> Job:
             (
                 *settled.ignored,
                 *ignored_by_training(run),
+                *ignored_by_liger(run, model),
                 *ignored_knobs(run, engine, mesh),
                 *ignored_by_optimizer(run),
                 *_unused_generation(run, model),

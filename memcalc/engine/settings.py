@@ -11,6 +11,7 @@ from memcalc.code.keeping import keeping_of
 from memcalc.components import Attention
 from memcalc.components.mla import LatentAttention
 from memcalc.engine.flow import Flow
+from memcalc.engine.liger import kernels_of
 from memcalc.formulas import experts
 from memcalc.specs.job import Job
 from memcalc.specs.model import Block, Component, Degrees, ModelSpec
@@ -54,8 +55,7 @@ def settings_of(job: Job) -> Settings:
         windows=windows_of(job.model),
         two_sided_windows=tuple(w for w in windows_of(job.model, causal=False) if w is not None or run.attention_mask),
         trainable=trainable_of(job),
-        liger=run.liger,
-        liger_swiglu=run.liger_swiglu,
+        liger=kernels_of(run, job.model),
         padded=run.attention_mask or run.packing,
         packed=run.packing,
         fp8=run.fp8 or "",

@@ -125,6 +125,19 @@ class LoraSpec(Spec):
 
 
 class ContrastiveSpec(Spec):
+class LigerSpec(Spec):
+    """Which of Liger's kernels run (the names of transformers' ``liger_kernel_config``); by default those that Liger itself takes for the model type."""
+
+    rope: bool | None = Field(None, description="queries and keys are turned by rotary positions in place")
+    rms_norm: bool | None = Field(None, description="RMSNorms")
+    layer_norm: bool | None = Field(None, description="LayerNorms, of vision towers")
+    swiglu: bool | None = Field(None, description="gates of feed-forward networks, and experts")
+    geglu: bool | None = Field(None, description="gates of Gemma's feed-forward networks")
+    relu_squared: bool | None = Field(None, description="Nemotron's activation")
+    cross_entropy: bool | None = Field(None, description="the loss of whole logits, whose gradient takes their place")
+    fused_linear_cross_entropy: bool | None = Field(None, description="the loss that makes logits in pieces: loss: fused_linear")
+
+
     """Texts that are told apart in a batch (sentence-transformers' MultipleNegativesRankingLoss)."""
 
     texts: Annotated[int, Field(ge=2, le=MAX_COUNT, strict=True)] = Field(2, description="of each example: an anchor, its match, and hard negatives")
@@ -170,8 +183,7 @@ class Run(Spec):
     attention_mask: bool = Field(False, description="the batch is padded and says so, so that the fused kernel gets a mask that it could do without")
     packing: bool = Field(False, description="a sequence holds several samples, kept apart by position_ids of the batch; flash attention needs no mask for it")
     torch_compile: bool = Field(False, description="modules are compiled: nothing else is counted, and a bound is given of what fusing them saves")
-    liger: bool = Field(False, description="Liger's kernels for norms, rotary positions and gates, and its fused loss unless another is named")
-    liger_swiglu: bool = Field(True, description="liger: the kernel for gates is among them; false: norms and rotary positions alone are fused")
+    liger: LigerSpec | None = Field(None, description="Liger's kernels in the place of the model's own modules; its loss, unless another is named")
     micro_batch: Count = Field(1, description="sequences per GPU and forward pass")
     seq_len: Count | None = Field(None, description="tokens per sequence; by default the model's own length, at most 4096")
     expandable_segments: bool = Field(False, description="the caching allocator's segments grow in place: PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")

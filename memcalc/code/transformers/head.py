@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memcalc.code.context import Context, runs
+from memcalc.code.transformers import liger
 from memcalc.components import Head, MaskedHead
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
@@ -39,9 +40,8 @@ def head(ctx: Context, m: Head, x: Tensor) -> Tensor:
     padded = ctx.tape.new((Axis("batch", ctx.batch.size * several), Axis("seq_len + 1", length + 1)), "int64", "padded labels")
     target = ctx.tape.new((ctx.batch, Axis("seq_len", length + 1 - several)), "int64", "shifted labels")
     del logits
-    log_probs = F.log_softmax(wide)
-    loss = F.nll_loss(log_probs, target)
-    del padded
+    loss = liger.cross_entropy(wide) if ctx.settings.liger.cross_entropy else F.nll_loss(F.log_softmax(wide), target)
+    del padded, target
     return loss
 
 

@@ -177,7 +177,8 @@ def fused_linear(ctx: Context, m: Head, x: Tensor) -> Tensor:
         saves.append(tape.new(weight.shape, weight.dtype, "gradient of weight"))
     losses = tape.new((tokens,), "float32", "losses")
     mask = tape.new((tokens,), "bool", "labelled tokens")
-    _fused_chunk(ctx, flat, weight)
+    with tape.no_grad():
+        (_fused_chunk if x.dtype == weight.dtype == (tape.autocast or x.dtype) else _fused_chunks_cast)(ctx, m, flat, weight)
     loss = tape.new((), "float32", "loss")
     del losses, mask, padded, target, of_x
     kinds = [(t.shape, t.dtype) for t in saves]
@@ -190,15 +191,35 @@ def fused_linear(ctx: Context, m: Head, x: Tensor) -> Tensor:
     return loss
 
 
-def _fused_chunk(ctx: Context, x: Tensor, weight: Tensor) -> None:
-    """One chunk: its logits; under autocast beside copies of its operands, which products inside a function make anew each time."""
-    tape, (tokens, hidden), vocab = ctx.tape, x.shape, weight.shape[0]
-    rows = Axis("chunk", liger_chunk(tokens.size, hidden=hidden.size, vocab=vocab.size))
-    compute = tape.autocast or x.dtype
-    casts = [tape.new(shape, compute, "copy for autocast") for shape, dtype in ((weight.shape, weight.dtype), ((rows, hidden), x.dtype)) if dtype != compute]
-    logits = tape.new((rows, vocab), compute, "logits of a chunk")
-    of_x = tape.new((rows, hidden), compute, "gradient of a chunk") if tape.autocast else None
-    del casts, logits, of_x
+def _fused_chunk(ctx: Context, m: Head, x: Tensor, weight: Tensor) -> None:
+    """One chunk's logits, in a buffer that all use; in fp32 its part of the weight's gradient is made beside the sum, otherwise added to it at once."""
+    rows = _rows_of_chunk(x, weight)
+    logits = ctx.tape.new((rows, weight.shape[0]), x.dtype, "logits of a chunk")
+    if weight.requires_grad and weight.dtype == "float32":
+        ctx.tape.new(weight.shape, weight.dtype, "gradient of weight, of a chunk")
+    del logits
+
+
+def _fused_chunks_cast(ctx: Context, m: Head, x: Tensor, weight: Tensor) -> None:
+    """Two chunks, the second of which all others are like, under autocast in another dtype than that of x or the weight.
+
+    The product that makes logits casts the transposed weight anew each time; that which makes the gradient of x casts the weight, which autocast keeps
+    where it takes a gradient.
+    """
+    tape, rows = ctx.tape, _rows_of_chunk(x, weight)
+    compute, hidden = tape.autocast or x.dtype, x.shape[-1]
+    for _ in range(2):
+        whole = tape.new(weight.shape, compute, "transposed weight, cast") if weight.dtype != compute else None
+        chunk = tape.new((rows, hidden), compute, "hidden states of a chunk, cast") if x.dtype != compute else None
+        logits = tape.new((rows, weight.shape[0]), compute, "logits of a chunk")
+        del whole, chunk
+        again = cast_weight(weight, f"{m.proj.name}/weight")
+        tape.new((rows, hidden), compute, "gradient of a chunk")
+        del again, logits
+
+
+def _rows_of_chunk(x: Tensor, weight: Tensor) -> Axis:
+    return Axis("chunk", liger_chunk(x.shape[0].size, hidden=x.shape[-1].size, vocab=weight.shape[0].size))
 
 
 def _handed_on(saved: Tensor, kind: tuple[Shape, str]) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memcalc.code.context import Context, runs
-from memcalc.code.transformers.liger import silu_mul
+from memcalc.code.transformers import liger
 from memcalc.components import MLP, GatedMLP
 from memcalc.tape import functional as F
 from memcalc.tape.functional.activations import apply_activation
@@ -14,13 +14,16 @@ from memcalc.tape.tensor import Axis, Tensor
 @runs(GatedMLP)
 def gated_mlp(ctx: Context, m: GatedMLP, x: Tensor) -> Tensor:
     """``down(act(gate(x)) * up(x))`` (LlamaMLP.forward); a fused projection is chunked first (Phi3MLP.forward)."""
-    if m.up is not None and ctx.settings.liger and ctx.settings.liger_swiglu:
-        return ctx.run(m.down, silu_mul(ctx.run(m.gate, x), ctx.run(m.up, x)))
+    swapped = ctx.settings.liger.mlp
+    if m.up is not None and swapped:
+        return ctx.run(m.down, liger.gate_mul(ctx.run(m.gate, x), ctx.run(m.up, x)))
     if m.up is not None:
         return ctx.run(m.down, F.mul(apply_activation(ctx.run(m.gate, x), m.activation), ctx.run(m.up, x), "gate * up"))
     both = ctx.run(m.gate, x)
     half = Axis("intermediate_size", both.shape[-1].size // 2)
     gate, up = split_last(both, (half, half))
+    if swapped:
+        return ctx.run(m.down, liger.gate_mul(F.clone(gate, "gate"), F.clone(up, "up")))
     up = F.mul(up, apply_activation(gate, m.activation), "gate * up")
     return ctx.run(m.down, up)
 
@@ -28,4 +31,6 @@ def gated_mlp(ctx: Context, m: GatedMLP, x: Tensor) -> Tensor:
 @runs(MLP)
 def mlp(ctx: Context, m: MLP, x: Tensor) -> Tensor:
     """``down(act(up(x)))``."""
+    if m.activation == "relu2" and ctx.settings.liger.relu_squared:
+        return ctx.run(m.down, liger.relu_squared(ctx.run(m.up, x)))
     return ctx.run(m.down, apply_activation(ctx.run(m.up, x), m.activation))

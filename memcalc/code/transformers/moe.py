@@ -7,7 +7,10 @@ tokens × top_k rows in all, however they fall on the experts, so nothing is ass
 from __future__ import annotations
 
 from memcalc.code.context import Context, runs
-from memcalc.code.transformers import sparse_mixer  # noqa: F401 (it registers its router)
+from memcalc.code.transformers import (
+    liger,
+    sparse_mixer,  # noqa: F401 (it registers its router)
+)
 from memcalc.code.transformers.expert_parallel import Exchange, is_spread
 from memcalc.code.transformers.router import route
 from memcalc.components.moe import Experts, MoE
@@ -40,6 +43,8 @@ def moe(ctx: Context, m: MoE, x: Tensor) -> Tensor:
 
 def run_experts(ctx: Context, m: Experts, x: Tensor, weights: Tensor, indices: Tensor) -> Tensor:
     """x (tokens, hidden), weights and indices (tokens, top_k) → (tokens, hidden) in x's dtype, by this rank's experts or those of several."""
+    if ctx.settings.liger.experts and not is_spread(ctx):
+        return liger.experts(x, weights, indices, (weight_of(ctx, m, f"{m.first}_proj"), weight_of(ctx, m, "down_proj")), m.intermediate)
     if not is_spread(ctx):
         return grouped_experts(ctx, m, x, weights, indices)
     exchange = Exchange(ctx, x, weights, indices)

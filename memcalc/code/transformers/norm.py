@@ -16,8 +16,8 @@ def rms_norm(ctx: Context, m: RMSNorm, x: Tensor) -> Tensor:
     LlamaRMSNorm.forward casts down before that product, Olmo2RMSNorm.forward and HeliumRMSNorm.forward after it; GemmaRMSNorm.forward multiplies by 1 + weight.
     """
     weights = [ctx.parameter(w) for w in m.own_weights()]
-    if ctx.settings.liger and m.style == "llama":
-        return liger.rms_norm(x, weights[0])
+    if is_swapped(ctx, m):
+        return liger.rms_norm(x, weights[0], in_place=ctx.settings.liger.in_place)
     wide = F.cast(x, "float32", "input in fp32")
     variance = F.mean(F.pow2(wide), "variance")
     inverse = F.rsqrt(F.add_scalar(variance, "variance + eps"), "inverse root mean square")
@@ -36,6 +36,12 @@ def rms_norm(ctx: Context, m: RMSNorm, x: Tensor) -> Tensor:
     return F.cast(F.mul(normal, factor, "output in fp32"), x.dtype, "output")
 
 
+def is_swapped(ctx: Context, m: RMSNorm) -> bool:
+    """Whether Liger's kernel is in the place of the module that runs."""
+    kernels = ctx.settings.liger
+    return kernels.rms_norm and m.style != "unscaled" and ctx.place()[0][-1] not in kernels.own
+
+
 @runs(LayerNorm)
 def layer_norm(ctx: Context, m: LayerNorm, x: Tensor) -> Tensor:
     """One kernel that saves x and the mean and reciprocal deviation of each row, unless the model's code has its own way."""
@@ -48,6 +54,8 @@ def layer_norm(ctx: Context, m: LayerNorm, x: Tensor) -> Tensor:
         return F.cast(F.layer_norm(F.cast(x, "float32", "input in fp32"), [], "output in fp32"), x.dtype, "output")
     if m.style == "one_plus":
         weights[0] = F.add_scalar(weights[0], "1 + weight")
+    elif ctx.settings.liger.layer_norm and m.bias:
+        return liger.layer_norm(x, weights)
     return F.layer_norm(x, weights, "output")
 
 

@@ -53,8 +53,9 @@ def rotate(ctx: Context, m: Rotary, query: Tensor, keys: Tensor, *, held: list[T
         query, keys: (batch, heads, seq, head_dim).
         held: takes what the attention's own code has variables for, where it turns without a function.
     """
-    if ctx.settings.liger or m.inlined:
-        return liger.rotate(query, keys, shared_angles(ctx, m)) if ctx.settings.liger else turn_inline(ctx, m, query, keys, [] if held is None else held)
+    swapped = ctx.settings.liger.rope
+    if swapped or m.inlined:
+        return liger.rotate(query, keys, shared_angles(ctx, m)) if swapped else turn_inline(ctx, m, query, keys, [] if held is None else held)
     if m.style == "complex":
         return turn_complex(ctx.shared[key(m, "complex angles")], query, keys)
     if m.style in ("pairs", "halves"):

@@ -1,0 +1,39 @@
+"""Which of Liger's kernels are in the place of a model's own modules."""
+
+from __future__ import annotations
+
+from memcalc.dataclass import dataclass
+
+
+@dataclass(frozen=True)
+class Liger:
+    """Kernels by what they take the place of.
+
+    Attributes:
+        rope: the function that turns queries and keys.
+        rms_norm: RMSNorms that have a weight.
+        in_place: such a norm writes its input's gradient over its output's.
+        own: names of modules that keep their own norm.
+        layer_norm: LayerNorms.
+        mlp: the gate of feed-forward networks.
+        experts: the experts of a mixture, all in one function.
+        relu_squared: that activation.
+        cross_entropy: the loss of whole logits.
+        fused_loss: the loss that makes logits in pieces (the run's `loss` says whether it runs).
+    """
+
+    rope: bool = False
+    rms_norm: bool = False
+    in_place: bool = True
+    own: tuple[str, ...] = ()
+    layer_norm: bool = False
+    mlp: bool = False
+    experts: bool = False
+    relu_squared: bool = False
+    cross_entropy: bool = False
+    fused_loss: bool = False
+
+
+NO_KERNELS = Liger()
+
+__all__ = ["NO_KERNELS", "Liger"]

@@ -1,10 +1,11 @@
-"""A stretch that runs again in backward: its inputs are kept, all else is made anew (a checkpoint with reentrance)."""
+"""A stretch that runs again in backward: its inputs are kept, all else is made anew; with reentrance, as a graph of its own, or without."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
 from memcalc.code.context import Context
+from memcalc.tape.frame import framed
 from memcalc.tape.tape import Edge, Leaf
 from memcalc.tape.tensor import Tensor
 
@@ -12,7 +13,7 @@ Function = Callable[..., "Tensor | tuple[Tensor, ...]"]
 
 
 def checkpoint(ctx: Context, function: Function, *inputs: Tensor, first: Callable[[Tensor], Tensor] | None = None) -> Tensor:
-    """The one output, which stays.
+    """The one output, which stays, of a stretch with reentrance.
 
     Args:
         ctx: of the run.
@@ -41,6 +42,18 @@ def checkpoint(ctx: Context, function: Function, *inputs: Tensor, first: Callabl
 
     tape.record(out, inputs, inputs, backward)
     return out
+
+
+def forget(ctx: Context, function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+    """function(x), of whose graph nothing is kept but its input (without reentrance: its operators stand in the one graph)."""
+    place = ctx.place()
+
+    def again() -> None:
+        with ctx.at(place):
+            function(x)
+
+    with framed(ctx.tape, again):
+        return function(x)
 
 
 def leaves(inputs: Sequence[Tensor], wants: Sequence[bool]) -> list[Tensor]:

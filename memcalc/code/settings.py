@@ -26,6 +26,7 @@ class Settings:
         training: forward to a loss, for a backward; otherwise inference with a cache.
         virtual: tokens among those of `seq` that are not the batch's (prompt tuning).
         offloads: what is saved for backward waits on the host.
+        submodules: the norms, the mixer and the network of each layer are checkpointed, each by itself.
         fp8: whose products in fp8 linear layers have: te (Transformer Engine), torchao, or nobody's.
         leaf_inputs: what the token table gives is made a leaf of the graph, though it takes no gradient, before anything is joined to it.
         prefix: keys that every layer has before those of `seq` (prefix tuning).
@@ -99,6 +100,7 @@ class Settings:
     leaf_inputs: bool = False
     fp8: Kind = ""
     offloads: bool = False
+    submodules: bool = False
     prefix: int = 0
     contrastive: Any = None
     keeping: Keeping = Keeping()

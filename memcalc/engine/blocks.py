@@ -201,7 +201,7 @@ class _Recording:
 
     def kept(self) -> frozenset[str]:
         """Names of shared tensors that are saved for backward."""
-        if self.again:
+        if self.again or self.ctx.settings.submodules:
             return frozenset(name for name in self.outside.values() if name in self.ctx.shared.read or name == "position_ids")
         return _saved(self.ctx, self.outside, self.events)
 

@@ -98,7 +98,7 @@ def refuse(run: Run, engine: str) -> None:
     if run.num_beams > 1 and run.task != "inference":
         raise InputError("beams are searched in task inference; leave it out", where="num_beams")
     if run.recompute == "selective" and run.code == "transformers":
-        raise InputError("transformers' own checkpointing takes whole layers; use none or full, or code: megatron", where="recompute")
+        raise InputError("transformers' own checkpointing takes whole layers; use none, full or submodules, or code: megatron", where="recompute")
     if run.sharding.sp and run.code == "transformers":
         raise InputError("transformers' modules have no sequence parallelism beside tp; use code: megatron", where="sharding.sp")
     if run.sharding.sp and run.sharding.tp == 1:

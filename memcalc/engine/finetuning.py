@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from memcalc.components import Head
+from memcalc.components import DecoderLayer, Head
 from memcalc.errors import InputError
 from memcalc.specs.run import Run
 
@@ -121,6 +121,8 @@ def refuse_finetuning(run: Run, model: ModelSpec, *, engine: str, zero: int) -> 
         raise InputError(f"padded batches are known for transformers' modules; code {run.code} packs samples instead", where="attention_mask")
     if run.packing:
         _refuse_packing(run, model)
+    if run.recompute == "submodules":
+        _refuse_submodules(run, model, engine)
     _refuse_fp8(run)
     _refuse_contrastive(run)
     _refuse_kept_logits(run, model)
@@ -219,6 +221,14 @@ def _refuse_packing(run: Run, model: ModelSpec) -> None:
     fronts = [block.module for block in model.blocks if block.role == "embedding"]
     if not all(getattr(front, "style", "") == "decoder" and (getattr(front, "rotary", None) or getattr(front, "local_rotary", None)) for front in fronts):
         raise InputError(f"packed samples are known for rotary positions, which {model.model_type} does not have alone", where="packing")
+
+
+def _refuse_submodules(run: Run, model: ModelSpec, engine: str) -> None:
+    """Checkpoints of parts of layers where nobody sets them, or memcalc does not know how they run."""
+    if run.code != "transformers" or engine == "deepspeed" or run.offload.activations is not None:
+        raise InputError("submodules are known for transformers' modules, without engine deepspeed and offload.activations; use full", where="recompute")
+    if any(type(block.module) is not DecoderLayer for block in model.blocks if block.role == "layer"):
+        raise InputError(f"submodules are known for layers of a mixer and a network, which {model.model_type} does not have alone; use full", where="recompute")
 
 
 def _refuse_prompt(run: Run) -> None:

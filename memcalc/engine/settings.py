@@ -65,6 +65,7 @@ def settings_of(job: Job) -> Settings:
         leaf_inputs=(virtual > 0 or run.lora is not None) and run.recompute == "full",
         prefix=prefix,
         offloads=run.offload.activations is not None,
+        submodules=run.recompute == "submodules",
         sent=experts.sent_share(limit, padded=padded),
         received=experts.received_share(job.expert_share, limit, padded=padded),
     )

@@ -14,7 +14,7 @@ from memcalc.specs.spec import MAX_COUNT, PATH, Cards, Count, Dtype, Spec
 Device = Literal["cpu", "nvme"]
 Engine = Literal["ddp", "deepspeed", "fsdp1", "fsdp2", "megatron"]
 Attention = Literal["eager", "sdpa", "flash_attention_2"]
-Recompute = Literal["none", "selective", "full"]
+Recompute = Literal["none", "selective", "full", "submodules"]
 Loss = Literal["cross_entropy", "chunked", "chunked_output", "fused_linear", "cut_cross_entropy", "in_place"]
 
 
@@ -212,7 +212,9 @@ class Run(Spec):
     optim_target_modules: str | tuple[str, ...] = Field(
         "all-linear", description="galore and apollo: whose gradients are projected; names, one regular expression, or all-linear"
     )
-    recompute: Recompute = Field("none", description="activation checkpointing")
+    recompute: Recompute = Field(
+        "none", description="activation checkpointing; submodules: of norms, mixer and network of each layer, each by itself, as NeMo Automodel has it"
+    )
     use_reentrant: bool = Field(
         False, description="reentrant checkpoints, transformers 4's default; under fsdp1 with adapters, what they make of a layer's input stays"
     )

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+from memcalc.tape.frame import AllThereError, Dropped, Frame, LastSaving, unmake, unpack
 from memcalc.tape.host import Host, Packed
 from memcalc.tape.tensor import Event, Record, Shape, Storage, Tensor
 
@@ -41,7 +42,9 @@ class Node:
 
     __slots__ = ("backward", "edges", "finish", "grads", "saved")
 
-    def __init__(self, edges: list[Edge], saved: tuple[Tensor | Packed, ...], backward: Backward, num_outputs: int, finish: Finish | None = None) -> None:
+    def __init__(
+        self, edges: list[Edge], saved: tuple[Tensor | Packed | Dropped, ...], backward: Backward, num_outputs: int, finish: Finish | None = None
+    ) -> None:
         self.edges, self.saved, self.backward, self.finish = edges, saved, backward, finish
         self.grads: list[Tensor | None] = [None] * num_outputs
 
@@ -67,20 +70,6 @@ class Node:
     def _take(self) -> list[Tensor | None]:
         taken, self.grads = self.grads, []
         return taken
-
-
-class LastSaving(NamedTuple):
-    """Where in a stretch the last operator stands that saves anything; past it, nothing is needed to run back.
-
-    Attributes:
-        num_nodes: operators in the graph, it included.
-        num_events: events in the ledger when it had run.
-        outputs: identities of the records that it made and did not save, which need not be made.
-    """
-
-    num_nodes: int = 0
-    num_events: int = 0
-    outputs: frozenset[int] = frozenset()
 
 
 def nothing(_wants: tuple[bool, ...]) -> tuple[Tensor | None, ...]:
@@ -119,6 +108,7 @@ class Tape:
         self.marks = marks
         self.keeps_inputs = keeps_inputs
         self.host = Host(self) if offloads else None
+        self.frame: Frame | None = None
         self.last_saving = LastSaving()
         self.awaiting: dict[int, Record] = {}
         """Gradients that operators with weights have got, which wait where gradients of weights are put off."""
@@ -229,14 +219,26 @@ class Tape:
         if not any(edges):
             return
         made = [outputs] if isinstance(outputs, Tensor) else outputs
-        node = Node(edges, tuple(saves if self.host is None else map(self.host.pack, saves)), backward, len(made), finish)
+        try:
+            kept = self._kept(saves)
+        except AllThereError:
+            unmake(made, (*saves, *inputs))
+            raise
+        node = Node(edges, kept, backward, len(made), finish)
         for index, tensor in enumerate(made):
             tensor.node, tensor.index, tensor.requires_grad = node, index, True
+        if self.frame is not None and self.frame.replays:
+            node.forget()
+            return
         self.nodes.append(node)
         if saves:
             known = [t.storage for t in (*saves, *inputs)]
             new = frozenset(id(t.storage.record) for t in made if t.storage is not None and t.storage not in known)
             self.last_saving = LastSaving(len(self.nodes), len(self.events), new)
+
+    def _kept(self, saves: Sequence[Tensor]) -> tuple[Tensor | Packed | Dropped, ...]:
+        pack = self.frame.pack if self.frame is not None else self.host.pack if self.host is not None else None
+        return tuple(saves) if pack is None else tuple(map(pack, saves))
 
     def set_aside(self, since: int, output: Tensor) -> list[Node]:
         """Take the nodes made after the first `since` out of the graph, since nothing is asked of them: backward leaves them alone.
@@ -266,6 +268,15 @@ class Tape:
             self.grad_enabled = before
 
     @contextmanager
+    def within(self, frame: Frame) -> Iterator[None]:
+        """What is saved inside is that of a checkpointed stretch."""
+        before, self.frame = self.frame, frame
+        try:
+            yield
+        finally:
+            self.frame = before
+
+    @contextmanager
     def on_card(self) -> Iterator[None]:
         """What is saved inside stays on the card, wherever the rest goes."""
         if self.host is None:
@@ -289,10 +300,11 @@ class Tape:
                 continue
             self._wait_for_weights(node)
             back = self.host.unpack(node) if self.host is not None else None
-            made, edges = node.run(recomputed=self.recomputed), node.edges
+            frames = unpack(node)
+            made, edges = node.run(recomputed=bool(frames) or self.recomputed), node.edges
             if self.host is not None:
                 self.host.ran(back)
-            del node, back
+            del node, back, frames
             for i, onward in enumerate(edges):
                 self.deliver(onward, made, i)
             del made, edges

@@ -68,6 +68,11 @@ class Storage:
         self._events.append((-1, self.record))
         self._stand_in = False
 
+    def unmake(self) -> None:
+        """The bytes have never been there, since the operator that would have made them did not run."""
+        self._events.remove((1, self.record))
+        self._stand_in = False
+
     def take_over(self, other: Storage) -> None:
         """After `drop`: whoever refers to this refers to the bytes of another from now on."""
         self._stand_in = other

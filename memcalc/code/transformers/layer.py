@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+
+from memcalc.code.checkpoint import forget
 from memcalc.code.context import Context, runs
 from memcalc.code.transformers.dropout import dropout
 from memcalc.components import MLP, Attention, DecoderLayer, ParallelLayer, PostNormLayer
@@ -18,21 +21,22 @@ def decoder_layer(ctx: Context, m: DecoderLayer, x: Tensor) -> Tensor:
     The probabilities of eager attention are held to the end: ``hidden_states, _ = self.self_attn(…)``.
     """
     before = earlier_probabilities(ctx, m.self_attn) if m.returns_probabilities else []
-    h = ctx.run(m.input_layernorm, x, "input_layernorm") if m.input_layernorm else x
+    h = part(ctx, m.input_layernorm, x, "input_layernorm") if m.input_layernorm else x
     residual = h if m.residual_from_norm else x
     held = ctx.probabilities = [h] if m.holds == "normed and mixed" else []
-    h = ctx.run(m.self_attn, h, "self_attn")
+    h = part(ctx, m.self_attn, h, "self_attn")
     ctx.probabilities = None
     if m.holds != "nothing":
         held.append(h)
     if m.post_mixer_norm:
-        h = ctx.run(m.post_mixer_norm, h, "post_mixer_norm")
+        h = part(ctx, m.post_mixer_norm, h, "post_mixer_norm")
     h = add_branch(ctx, m, residual, h)
     if m.mlp is None:
         return h
     residual = h
     if m.post_attention_layernorm:
-        h = ctx.run(m.post_attention_layernorm, h, "post_attention_layernorm")
+        run = ctx.run if m.post_mixer_norm else partial(part, ctx)  # that before the network has another name then
+        h = run(m.post_attention_layernorm, h, "post_attention_layernorm")
         residual = h if m.residual_from_norm else residual
     if m.inlined and isinstance(m.mlp, MLP):
         with ctx.inside("mlp"):
@@ -40,13 +44,22 @@ def decoder_layer(ctx: Context, m: DecoderLayer, x: Tensor) -> Tensor:
             h = apply_activation(h, m.mlp.activation)
             h = ctx.run(m.mlp.down, h)
     else:
-        h = ctx.run(m.mlp, h, "mlp")
+        h = part(ctx, m.mlp, h, "mlp")
     if m.post_mlp_norm:
         h = ctx.run(m.post_mlp_norm, h, "post_mlp_norm")
     h = add_branch(ctx, m, residual, h)
     held.clear()
     before.clear()
     return h
+
+
+def part(ctx: Context, m: Component, x: Tensor, name: str) -> Tensor:
+    """A child on x, under a checkpoint of its own where each has one.
+
+    Source: NeMo Automodel, components/distributed/activation_checkpointing.py, ``apply_submodule_checkpointing``; NeMo-RL,
+    models/dtensor/parallelize.py, ``_parallelize_model``.
+    """
+    return forget(ctx, lambda x: ctx.run(m, x, name), x) if ctx.settings.submodules else ctx.run(m, x, name)
 
 
 def earlier_probabilities(ctx: Context, mixer: Component) -> list[Tensor]:

@@ -69,6 +69,7 @@ class ShardingSpec(Spec):
     pipeline_model_parallel_layout: str | None = Field(None, description="Megatron's layout of the pipeline: Et*3|(tt|)*29m|L")
     use_distributed_optimizer: bool | None = Field(None, description="megatron: share optimizer states over data-parallel ranks; zero 1 is the same")
     grad_reduce_in_bf16: bool = Field(False, description="megatron: accumulate and reduce gradients in bf16")
+    gradient_accumulation_fusion: bool = Field(True, description="megatron: products add gradients of weights to their buffers themselves")
     use_precision_aware_optimizer: bool = Field(False, description="megatron: states in the dtypes that follow")
     optimizer_offload_fraction: Annotated[float, Field(gt=0, le=1)] = Field(
         1.0, description="megatron: share of main parameters and moments that offload.optimizer keeps on the host"
@@ -124,7 +125,6 @@ class LoraSpec(Spec):
     use_dora: bool = Field(False, description="train the magnitudes of the merged weights' rows, too")
 
 
-class ContrastiveSpec(Spec):
 class LigerSpec(Spec):
     """Which of Liger's kernels run (the names of transformers' ``liger_kernel_config``); by default those that Liger itself takes for the model type."""
 
@@ -138,6 +138,7 @@ class LigerSpec(Spec):
     fused_linear_cross_entropy: bool | None = Field(None, description="the loss that makes logits in pieces: loss: fused_linear")
 
 
+class ContrastiveSpec(Spec):
     """Texts that are told apart in a batch (sentence-transformers' MultipleNegativesRankingLoss)."""
 
     texts: Annotated[int, Field(ge=2, le=MAX_COUNT, strict=True)] = Field(2, description="of each example: an anchor, its match, and hard negatives")

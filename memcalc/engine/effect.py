@@ -23,6 +23,7 @@ KNOBS: dict[str, tuple[str, ...]] = {
     "gradient_as_bucket_view": ("ddp",),
     "bucket_cap_mb": ("ddp",),
     "use_distributed_optimizer": ("megatron",),
+    "gradient_accumulation_fusion": ("megatron",),
     "grad_reduce_in_bf16": ("megatron",),
     "use_precision_aware_optimizer": ("megatron",),
     "main_grads_dtype": ("megatron",),

@@ -7,7 +7,6 @@ multiples of it; the walk itself goes through the turns at which most is alive: 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import field
 from typing import Any
 
 from memcalc.code.context import Settings
@@ -41,9 +40,9 @@ def walk_stages(job: Job, *, detailed: bool = True) -> list[Walked]:
     Raises:
         ShardingError: the layers cannot be spread over the stages.
     """
-    recorder = _Recorder(job, detailed)
+    recorder = Recorder(job, strategy_for(job).settings(job, settings_of(job)), detailed=detailed)
     stages = stages_of(job) if detailed else list(_leading(job, stages_of(job)))
-    return [Walked({"pp": stage.index}, job.mesh.world // job.mesh.pp, *_walk_stage(job, stage, recorder)) for stage in stages]
+    return [Walked({"pp": stage.index}, job.mesh.world // job.mesh.pp, *walk_stage(job, stage, recorder)) for stage in stages]
 
 
 def _leading(job: Job, stages: Sequence[Stage]) -> Iterator[Stage]:
@@ -59,18 +58,20 @@ def _leading(job: Job, stages: Sequence[Stage]) -> Iterator[Stage]:
             kept.append(stage)
 
 
-@dataclass
-class _Recorder:
-    """Makes the plans of model chunks, recording equal blocks once, and knows what one micro-batch of each leaves and needs."""
+class Recorder:
+    """Makes the plans of model chunks, recording equal blocks once, and knows what one micro-batch of each leaves and needs.
 
-    job: Job
-    detailed: bool
-    records: Records = field(default_factory=dict)
-    trials: dict[tuple[Any, ...], _Trial] = field(default_factory=dict)
+    Args:
+        job: whose pipeline.
+        settings: how its blocks run.
+        detailed: see `Walk`.
+    """
 
-    def __post_init__(self) -> None:
-        self.strategy = strategy_for(self.job)
-        self.settings: Settings = self.strategy.settings(self.job, settings_of(self.job))
+    def __init__(self, job: Job, settings: Settings, *, detailed: bool) -> None:
+        self.job, self.settings, self.detailed = job, settings, detailed
+        self.strategy = strategy_for(job)
+        self.records: Records = {}
+        self.trials: dict[tuple[Any, ...], _Trial] = {}
         self._arrival: Arrival | None = None
 
     def plan(self, stage: Stage, chunk: int, *, accumulate: bool) -> Plan:
@@ -93,7 +94,8 @@ class _Recorder:
     def arrival(self, *, accumulate: bool) -> Arrival:
         """What a stage after the first begins with."""
         if self._arrival is None:
-            raise AssertionError("stages are walked in order, and the first holds the embedding")
+            self.plan(stages_of(self.job)[0], 0, accumulate=accumulate)
+        assert self._arrival is not None
         return self._arrival
 
     def trial(self, plan: Plan, strategy: Strategy) -> _Trial:
@@ -138,7 +140,7 @@ def _try(plan: Plan, strategy: Strategy, *, detailed: bool) -> _Trial:
     return _Trial(saved, by_path, walk.instants["forward"].total, walk.instants["backward"].total - before, walk.reasons, awaiting)
 
 
-def _walk_stage(job: Job, stage: Stage, recorder: _Recorder) -> tuple[Walk, Plan, Strategy]:
+def walk_stage(job: Job, stage: Stage, recorder: Recorder) -> tuple[Walk, Plan, Strategy]:
     """One stage through its step."""
     micro_batches, chunks = num_micro_batches(job), range(len(stage.chunks))
     plans = {False: [recorder.plan(stage, c, accumulate=False) for c in chunks]} if micro_batches == 1 else {}

@@ -47,7 +47,7 @@ def settle(facts: Facts) -> None:
 def _loss(facts: Facts) -> None:
     """A fused loss where memcalc cannot count it: whole logits are counted, which is more, and the estimate says so."""
     loss, task = facts.get("loss"), facts.get("task", "train")
-    if loss not in FUSED_LOSSES:
+    if loss not in FUSED_LOSSES or (loss == "fused_linear" and facts.get("code") == "megatron" and "rl.framework" in facts.found):
         return
     why = None
     if facts.get("code", "transformers") != "transformers":

@@ -52,6 +52,7 @@ class Role:
         on_card: it lives on the actor's cards.
         idle: what of it is on the host while others work: ``params``, ``optimizer``.
         shares: its weights are the actor's, but for what it adds (adapters, a head).
+        takes_place: it has weights of its own, which wait on the host and stand where the actor's do while it works.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Role:
     on_card: bool = True
     idle: frozenset[str] = frozenset()
     shares: bool = False
+    takes_place: bool = False
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,13 @@ OF_ROLE = (
 )
 """Keys of a run that a role may have its own of; what it leaves out is the actor's."""
 
+IDLE = ("params", "optimizer", "gradients", "moments")
+"""What of a role may be put away while others work: weights, states of the optimizer, buffers of gradients, or of its states only the moments."""
+
 OWN = ("cards", "shares", "idle", "precomputed")
-"""A role's own keys: on which cards it lives (``same`` as train, or ``other``), whose weights it uses (``actor``), what of it is on the host while others work
-(``{params: cpu, optimizer: cpu}``), and whether its part was done before (a reference whose log-probabilities stand in the data)."""
+"""A role's own keys: on which cards it lives (``same`` as train, or ``other``), whose weights it uses (``actor``; ``storage``: its own, from the host, in the
+place of the actor's for as long as it works), what of it is on the host while others work (see `IDLE`), and whether its part was done before (a reference
+whose log-probabilities stand in the data)."""
 
 
 class RolloutSpec(Spec):
@@ -53,5 +57,9 @@ class RLSpec(Spec):
     epochs: Count = Field(1, description="passes over a rollout")
     score_micro_batch: Count | None = Field(None, description="sequences at once where nothing is trained: log-probabilities, values, rewards")
     entropy: Literal["none", "chunked", "whole"] | None = Field(None, description="entropies of the actor's tokens: of some at a time, or of all at once")
-    max_token_len: Count | None = Field(None, description="tokens of a micro-batch where sequences are packed up to a budget (dynamic batches)")
+    entropy_loss: bool = Field(default=False, description="entropies are part of the loss, so that updates find them, too")
+    max_token_len: Count | None = Field(
+        None, description="tokens of a micro-batch, of all context-parallel ranks, where sequences are packed up to a budget (dynamic batches)"
+    )
+    logprob_chunk: Count | None = Field(None, description="megatron: tokens of each sequence whose log-probabilities are found at a time; by default all")
     experience: Literal["card", "host"] = Field("card", description="where rollouts wait to be learnt from")

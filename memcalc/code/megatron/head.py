@@ -18,6 +18,11 @@ from memcalc.tape.tensor import Tensor
 @runs(Head)
 def head(ctx: Context, m: Head, x: Tensor) -> Tensor:
     """x (sequence, batch, hidden) → a loss for each token; the logits are local variables of the model's forward until it returns."""
+    if ctx.settings.objective is not None:
+        from memcalc.code.megatron.log_probs import OBJECTIVES
+
+        if ctx.settings.objective.name in OBJECTIVES:
+            return OBJECTIVES[ctx.settings.objective.name](ctx, m, x)
     logits = output_layer(ctx, m, x)
     if m.softcap is not None or m.scaled:
         logits = F.scale(logits, "scaled logits")

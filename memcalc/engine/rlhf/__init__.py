@@ -13,11 +13,9 @@ from memcalc.specs.job import Job
 
 def walk(job: Job, *, detailed: bool = True) -> list[Walked]:
     """Every kind of rank through the phases of a job that has a cast."""
-    from memcalc.engine.rlhf import offline
+    from memcalc.engine.rlhf import offline, online
+    from memcalc.engine.rlhf.stage import kinds_of
 
     assert job.cast is not None
-    if TASKS[job.cast.run.task].is_online:
-        from memcalc.engine.rlhf import online
-
-        return [online.walk(job, detailed=detailed)]
-    return [offline.walk(job, detailed=detailed)]
+    go = online.walk if TASKS[job.cast.run.task].is_online else offline.walk
+    return [go(job, detailed=detailed, kind=kind) for kind in kinds_of(job)]

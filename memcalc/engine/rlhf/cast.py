@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from memcalc.engine.rlhf.presets import with_preset
-from memcalc.engine.rlhf.server import refuse_knobs, server_of
+from memcalc.engine.rlhf.presets import habits_of, with_preset
+from memcalc.engine.rlhf.server import SERVERS, refuse_knobs, server_of
 from memcalc.engine.rlhf.tasks import SCORED, TASKS, Task
 from memcalc.errors import InputError, UnknownNameError
 from memcalc.models.score import with_score
 from memcalc.specs.job import Cast, Job, Role
 from memcalc.specs.read import Layer, merged
-from memcalc.specs.roles import OF_ROLE, OWN, ROLES, RLSpec, RolloutSpec
+from memcalc.specs.roles import IDLE, OF_ROLE, OWN, ROLES, RLSpec, RolloutSpec
 from memcalc.specs.run import Run
 from memcalc.tape.span import maximum, minimum
 
@@ -37,7 +37,8 @@ def resolve_cast(run: Run) -> Job:
     _refuse(typed, task)
     refuse_knobs(run, engine=typed.rollout.engine)
     length, said = _length(typed, task)
-    plain = {"task": "train", "roles": None, "rollout": RolloutSpec.model_construct(), "rl": RLSpec.model_construct(), "seq_len": length}
+    plain: dict[str, Any] = {"task": "train", "roles": None, "rollout": RolloutSpec.model_construct(), "rl": RLSpec.model_construct(), "seq_len": length}
+    plain |= {"loss": "cross_entropy"} if task.is_online and typed.code == "megatron" else {}  # what is asked of the head stands in the objective
     job = resolve(typed.model_copy(update=plain))
     if task.has_score:
         job = replace(job, model=with_score(job.model, where="task"))
@@ -63,14 +64,14 @@ def resolve_cast(run: Run) -> Job:
 
 def _refuse(run: Run, task: Task) -> None:
     if run.code not in ("transformers", "megatron"):
-        raise InputError(f"task {run.task} is known for code transformers", where="code")
-    if run.code == "megatron" and (task.is_online or run.task not in ("dpo", "kto", "reward")):
-        raise InputError(f"task {run.task} with Megatron's modules is not known to memcalc; use code: transformers", where="code")
-    if run.sharding.pp > 1:
-        raise InputError(f"task {run.task} over pipeline stages is not known to memcalc; use dp or tp", where="sharding.pp")
+        raise InputError(f"task {run.task} is known for code transformers and megatron", where="code")
+    if run.code == "megatron":
+        _refuse_megatron(run, task)
+    elif run.sharding.pp > 1:
+        raise InputError(f"task {run.task} over pipeline stages is known for code megatron; use that, or dp or tp", where="sharding.pp")
     if run.images:
         raise InputError(f"task {run.task} with images is not known to memcalc; leave images out", where="images")
-    if run.loss != "cross_entropy" and (run.loss != "chunked" or task.objective not in IN_TILES):
+    if run.code != "megatron" and run.loss != "cross_entropy" and (run.loss != "chunked" or task.objective not in IN_TILES):
         also = " or in tiles (chunked)" if task.objective in IN_TILES else ""
         raise InputError(f"task {run.task} takes log-probabilities of whole logits{also}; loss {run.loss} is for task train", where="loss")
     if run.new_tokens:
@@ -80,6 +81,22 @@ def _refuse(run: Run, task: Task) -> None:
             given = sorted(getattr(run, section).model_fields_set - {"framework"})
             if given:
                 raise InputError(f"task {run.task} generates nothing and has no epochs over a rollout; leave it out", where=f"{section}.{given[0]}")
+
+
+def _refuse_megatron(run: Run, task: Task) -> None:
+    if not task.is_online:
+        if run.task not in ("dpo", "kto", "reward"):
+            raise InputError(f"task {run.task} with Megatron's modules is not known to memcalc; use code: transformers", where="code")
+        if run.loss != "cross_entropy":
+            raise InputError(f"task {run.task} takes a loss of each token; say how in sharding.cross_entropy_fusion_impl", where="loss")
+        return
+    able = habits_of(run).megatron
+    if run.loss not in able:
+        raise InputError(f"what log-probabilities are found of is not {run.loss} here; accepted: {', '.join(able)}", where="loss")
+    if run.rl.entropy == "chunked":
+        raise InputError("Megatron's modules find entropies of whole logits, or none; say whole or none", where="rl.entropy")
+    if run.rollout.engine not in SERVERS:
+        raise InputError(f"Megatron's modules do not generate here; a server does: {' or '.join(SERVERS)}", where="rollout.engine")
 
 
 def prompt_of(run: Run, seq_len: Any) -> Any:
@@ -149,7 +166,7 @@ def _role(name: str, own: Mapping[str, Any], run: Run, actor: Job) -> tuple[Role
 
     _check(name, own, run)
     said = []
-    shares = own.get("shares") == "actor"
+    shares = own.get("shares") is not None
     if name == "reference" and run.lora is not None and "model" not in own:
         shares = True
         said.append("reference: the actor with its adapters off")
@@ -164,7 +181,8 @@ def _role(name: str, own: Mapping[str, Any], run: Run, actor: Job) -> tuple[Role
         said.append(f"{name}: its vocabulary is {job.model.vocab_size}, not the actor's {actor.model.vocab_size}")
     if "model" not in own and not shares:
         said.append(f"{name}: {run.model}{', with a score for its head' if name in SCORED else ''}")
-    return Role(name, job, on_card=own.get("cards", "same") == "same", idle=_idle({name: own}, name), shares=shares), said
+    away, takes_place = _idle({name: own}, name), own.get("shares") == "storage" and run.lora is None
+    return Role(name, job, on_card=own.get("cards", "same") == "same", idle=away, shares=shares, takes_place=takes_place), said
 
 
 def _check(name: str, own: Mapping[str, Any], run: Run) -> None:
@@ -174,11 +192,13 @@ def _check(name: str, own: Mapping[str, Any], run: Run) -> None:
             raise UnknownNameError("key", f"roles.{name}.{key}", (f"roles.{name}.{k}" for k in (*OF_ROLE, *OWN)), where=f"roles.{name}")
     if name == "teacher" and "model" not in own:
         raise InputError("a teacher is another model; name it", where="roles.teacher.model")
-    accepted = {"cards": ("same", "other"), "shares": ("actor",), "precomputed": (True, False)}
+    accepted = {"cards": ("same", "other"), "shares": ("actor", "storage"), "precomputed": (True, False)}
     for key, values in accepted.items():
         if key in own and own[key] not in values:
             raise InputError(f"it is {own[key]!r}; accepted: {', '.join(map(str, values))}", where=f"roles.{name}.{key}")
-    if own.get("shares") and run.lora is None and name != "critic":
+    if own.get("shares") == "storage" and name != "reference":
+        raise InputError("a reference alone takes the actor's place", where=f"roles.{name}.shares")
+    if own.get("shares") == "actor" and run.lora is None and name != "critic":
         raise InputError("the actor's weights change, so none can share them; give lora", where=f"roles.{name}.shares")
 
 
@@ -223,9 +243,9 @@ def _idle(roles: Mapping[str, Any] | None, name: str) -> frozenset[str]:
     away = own.get("idle") if isinstance(own, Mapping) else None
     if away is None:
         return frozenset()
-    words = {"cpu"}
-    if not isinstance(away, Mapping) or not set(away) <= {"params", "optimizer"} or not set(away.values()) <= words:
-        raise InputError(f"it is {away!r}; accepted: {{params: cpu, optimizer: cpu}}, what is on the host while others work", where=f"roles.{name}.idle")
+    if not isinstance(away, Mapping) or not set(away) <= set(IDLE) or not set(away.values()) <= {"cpu"}:
+        able = ", ".join(f"{what}: cpu" for what in IDLE)
+        raise InputError(f"it is {away!r}; accepted: {{{able}}}, what is not on the card while others work", where=f"roles.{name}.idle")
     return frozenset(away)
 
 

@@ -20,11 +20,11 @@ MASKS = ("actor/batch/attention_mask", "actor/batch/completion_mask", "actor/bat
 SOURCE = "TRL 1.10, trainer/dpo_trainer.py, DPOTrainer._compute_loss"
 
 
-def walk(job: Job, *, detailed: bool) -> Walked:
-    """A step: ``start``, ``forward_peak``, ``forward_end``, ``backward_peak``, ``optimizer_step``, with the other models in each."""
+def walk(job: Job, *, detailed: bool, kind: tuple[int, int]) -> Walked:
+    """A step of one kind of rank: ``start``, ``forward_peak``, ``forward_end``, ``backward_peak``, ``optimizer_step``, with the other models in each."""
     assert job.cast is not None
     task = TASKS[job.cast.run.task]
-    stage = Stage(job, sequences=task.sequences, detailed=detailed)
+    stage = Stage(job, sequences=task.sequences, detailed=detailed, kind=kind)
     aside = _Aside(stage)
     found, plan, strategy = stage.actor.updates(aside.objective if task.objective == "preference" else Objective(task.objective), aside=aside.after)
     if stage.shows_construction:
@@ -35,7 +35,7 @@ def walk(job: Job, *, detailed: bool) -> Walked:
         stage.phase(name, {ACTOR: shot}, *([] if name == "start" else [_masks(stage)]))
     stage.explain()
     _file(stage.walk)
-    return Walked({"pp": 0}, job.mesh.world, stage.walk, plan, strategy, stage.others(ACTOR).total, stage.host())
+    return Walked(stage.rank, stage.num_ranks, stage.walk, plan, strategy, stage.others(ACTOR).total, stage.host())
 
 
 def _masks(stage: Stage) -> Snapshot:

@@ -21,9 +21,9 @@ from memcalc.units import MiB
 NOTHING = Snapshot(0, {})
 
 
-def walk(job: Job, *, detailed: bool) -> Walked:
-    """All phases of one iteration, in their order."""
-    phases = _Phases(job, detailed=detailed)
+def walk(job: Job, *, detailed: bool, kind: tuple[int, int]) -> Walked:
+    """All phases of one iteration on one kind of rank, in their order."""
+    phases = _Phases(job, detailed=detailed, kind=kind)
     stage = phases.stage
     phases.load()
     phases.rollout()
@@ -32,7 +32,7 @@ def walk(job: Job, *, detailed: bool) -> Walked:
     phases.sync()
     stage.explain()
     others = plus(stage.others(ACTOR), phases.asleep, phases.experience).total
-    return Walked({"pp": 0}, job.mesh.world, stage.walk, plan, strategy, others, (*stage.host(), *phases.host()))
+    return Walked(stage.rank, stage.num_ranks, stage.walk, plan, strategy, others, (*stage.host(), *phases.host()))
 
 
 class _Phases:
@@ -45,10 +45,10 @@ class _Phases:
         experience: what the rollout has left on the card.
     """
 
-    def __init__(self, job: Job, *, detailed: bool) -> None:
+    def __init__(self, job: Job, *, detailed: bool, kind: tuple[int, int]) -> None:
         assert job.cast is not None
         self.job, self.cast, self.run = job, job.cast, job.cast.run
-        self.stage = Stage(job, sequences=1, detailed=detailed)
+        self.stage = Stage(job, sequences=1, detailed=detailed, kind=kind)
         self.habits = habits_of(self.run)
         self.sequences: Any = self.cast.sequences or job.micro_batch * job.run.grad_accum
         self.prompt: Any = prompt_of(self.run, job.seq_len)
@@ -101,7 +101,8 @@ class _Phases:
     def updates(self) -> tuple[Plan, Strategy]:
         """Forward, backward and step of one micro-batch of the actor, then of the critic; some trainers take both in one step."""
         stage = self.stage
-        entropy = "none" if self.run.rl.entropy is None or self.habits.plain_updates else self.run.rl.entropy
+        plain = self.habits.plain_updates and not self.run.rl.entropy_loss
+        entropy = "none" if self.run.rl.entropy is None or plain else self.run.rl.entropy
         actor, plan, strategy = stage.actor.updates(self._policy(entropy=entropy))
         critic = stage.players["critic"].updates(Objective("values"))[0] if "critic" in stage.players else None
         if critic is not None and self.habits.joint:
@@ -140,6 +141,8 @@ class _Phases:
 
     def _policy(self, *, entropy: str) -> Objective:
         """How the actor's head is asked: for the answer's tokens, or for all where the trainer takes whole logits or packs."""
+        if self.run.code == "megatron":
+            return Objective(self.habits.megatron[self.run.loss], None, entropy, self.run.rl.logprob_chunk)
         whole = self.habits.whole or self.run.rl.max_token_len is not None
         name = "tiles" if self.run.loss == "chunked" else self.habits.objective
         return Objective(name, None if whole else self.answer, entropy)

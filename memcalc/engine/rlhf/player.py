@@ -10,8 +10,9 @@ from typing import Any
 from memcalc.code.context import Settings
 from memcalc.code.objective import Objective
 from memcalc.engine import step
+from memcalc.engine.pipeline import Recorder, merged, walk_stage
 from memcalc.engine.plan import Plan, make_plan
-from memcalc.engine.ranks import blocks_of
+from memcalc.engine.ranks import Stage, blocks_of, stages_of
 from memcalc.engine.result import Term
 from memcalc.engine.settings import settings_of, trainable_of
 from memcalc.engine.strategies import Strategy, strategy_for
@@ -21,10 +22,13 @@ from memcalc.specs.job import Role
 from memcalc.tape.span import maximum
 from memcalc.units import DTYPE_BYTES
 
-IDLE = {"params": ("weights/",), "optimizer": ("optimizer/",)}
-"""What goes to the host between phases, by the beginnings of its paths; gradients are gone by then, buffers stay."""
+IDLE = {"params": ("weights/",), "optimizer": ("optimizer/",), "gradients": ("gradients/",), "moments": ("optimizer/exp_avg",)}
+"""What goes to the host between phases, by the beginnings of its paths; buffers stay. Gradients are gone by then, but for those that have a buffer."""
+TRAINED = frozenset(("optimizer", "gradients", "moments"))
+"""What of that nobody needs who is not trained."""
 HELD = "policy in place"
 """The objective whose logits the loop holds."""
+SENT = "activations/hidden_states that were sent"
 SHARDS = ("gradients/",)
 """What DeepSpeed holds of gradients for good, which goes with its optimizer (engine.py, offload_states)."""
 
@@ -36,13 +40,14 @@ class Player:
         role: which.
         micro_batch, seq_len: of its passes, unless they say otherwise; ints or arrays.
         detailed: see `Walk`.
+        stage: of its pipeline that the card holds.
 
     Attributes:
         reasons, records: of the terms of its walks, by path.
     """
 
-    def __init__(self, role: Role, *, micro_batch: Any, seq_len: Any, detailed: bool) -> None:
-        self.role, self.detailed = role, detailed
+    def __init__(self, role: Role, *, micro_batch: Any, seq_len: Any, detailed: bool, stage: int = 0) -> None:
+        self.role, self.detailed, self.stage = role, detailed, stage
         self.job = replace(role.job, micro_batch=micro_batch, seq_len=seq_len)
         self.trains = self.job.run.task == "train"
         self.strategy_class = strategy_for(self.job)
@@ -59,41 +64,42 @@ class Player:
     def resident(self) -> Snapshot:
         """All that it holds between its passes."""
         walk = Walk()
-        self._strategy(self._settings(), graph=self.trains).resident(walk)
+        self._strategy().resident(walk)
         self._note(walk)
         return self._own(Snapshot(walk.total, {path: n for path, n in walk.by_path.items() if n}))
 
     @cached_property
     def idle(self) -> Snapshot:
         """What of that is on the card while others work."""
-        away = tuple(start for what in self.role.idle for start in IDLE[what])
-        if "optimizer" in self.role.idle and self.job.engine == "deepspeed":
-            away += SHARDS
-        if not away:
-            return self.resident
-        kept = {path: n for path, n in self.resident.by_path.items() if not path.startswith(away)}
-        return Snapshot(sum(kept.values()), kept)
+        return self._without(self.role.idle)
 
     @cached_property
     def at_rest(self) -> Snapshot:
-        """What of it is on the card while it works and is not trained: optimizer states that are put away stay away."""
-        away = IDLE["optimizer"] if "optimizer" in self.role.idle else ()
-        kept = {path: n for path, n in self.resident.by_path.items() if not path.startswith(away)}
-        return Snapshot(sum(kept.values()), kept) if away else self.resident
+        """What of it is on the card while it works and is not trained: what only training needs stays away."""
+        return self._without(self.role.idle & TRAINED, shards=())
+
+    def _without(self, away: frozenset[str], *, shards: tuple[str, ...] = SHARDS) -> Snapshot:
+        starts = tuple(start for what in sorted(away) for start in IDLE[what])
+        if "optimizer" in away and self.job.engine == "deepspeed":
+            starts += shards
+        if not starts:
+            return self.resident
+        kept = {path: n for path, n in self.resident.by_path.items() if not path.startswith(starts)}
+        return Snapshot(sum(kept.values()), kept)
 
     @property
     def away_bytes(self) -> Any:
-        """What of it waits on the host."""
-        return self.resident.total - self.idle.total
+        """What of it waits on the host; buffers of gradients are let go, and made anew."""
+        return self.resident.total - self._without(self.role.idle - {"gradients"}).total
 
     def host(self) -> tuple[Term, ...]:
         """What its engine keeps on the host."""
-        return self._strategy(self._settings(), graph=self.trains).host()
+        return self._strategy().host()
 
     @cached_property
     def loaded(self) -> Snapshot:
         """The most that is there while it is loaded and its engine is constructed: whole, where that is not done in shards."""
-        walk, strategy = Walk(), self._strategy(self._settings(), graph=self.trains)
+        walk, strategy = Walk(), self._strategy()
         if self.trains:
             step.initialize(walk, strategy)
             self._note(walk)
@@ -115,20 +121,31 @@ class Player:
         settings = replace(self._settings(objective), training=True, evaluating=True, cached=False)
         if sequences is not None:
             settings = replace(settings, batch=sequences)
-        walk, plan = Walk(detailed=self.detailed), self._plan(settings, graph=False)
-        strategy = self.strategy_class(self.job, plan)
+        plans = self._plans(settings, graph=False)
+        found = [self._scored(plan, self.strategy_class(self.job, merged(plans))) for plan in plans]
+        asleep = less(self.resident, self.at_rest)
+        return less(self._own(max_of(*found)), asleep if self.detailed else Snapshot(asleep.total, {}))
+
+    def _scored(self, plan: Plan, strategy: Strategy) -> Snapshot:
+        """A pass of one model chunk; a stage holds what it has sent until it has made the next (forward_backward_pipelining_without_interleaving)."""
+        walk = Walk(detailed=self.detailed)
         strategy.resident(walk)
+        if plan.sends:
+            walk.alloc(SENT, step.num_bytes(plan.parts[-1].profile.out), Reason("hidden states", {}, "megatron/core/pipeline_parallel/schedules.py"))
         with walk.window("scores"):
             step.forward(walk, plan, strategy)
         self._note(walk)
-        asleep = less(self.resident, self.at_rest)
-        return less(self._own(walk.instants["scores"]), asleep if self.detailed else Snapshot(asleep.total, {}))
+        return walk.instants["scores"]
 
     def updates(self, objective: Objective, *, aside: Callable[[Walk], None] | None = None) -> tuple[Walk, Plan, Strategy]:
         """A training step, all of its instants; arguments as for `scores` and `step.train`."""
-        plan = self._plan(self._settings(objective), graph=True)
-        walk, strategy = Walk(detailed=self.detailed), self.strategy_class(self.job, plan)
-        step.train(walk, plan, strategy, accumulated=self.job.run.grad_accum > 1, aside=aside)
+        settings = self._settings(objective)
+        if self.job.mesh.pp > 1:
+            walk, plan, strategy = walk_stage(self.job, self._held, Recorder(self.job, settings, detailed=self.detailed))
+        else:
+            plan = merged(self._plans(settings, graph=True))
+            walk, strategy = Walk(detailed=self.detailed), self.strategy_class(self.job, plan)
+            step.train(walk, plan, strategy, accumulated=self.job.run.grad_accum > 1, aside=aside)
         self._note(walk)
         walk.instants = {name: self._own(shot) for name, shot in walk.instants.items()}
         return walk, plan, strategy
@@ -167,13 +184,27 @@ class Player:
         )
         return self.strategy_class.settings(self.job, settings)
 
-    def _plan(self, settings: Settings, *, graph: bool) -> Plan:
+    @property
+    def _held(self) -> Stage:
+        """The stage of its pipeline that the card holds."""
+        return stages_of(self.job)[self.stage]
+
+    def _plans(self, settings: Settings, *, graph: bool) -> list[Plan]:
+        """Of each model chunk that the card holds; without a pipeline that is the model."""
         kind = self.strategy_class
         accumulate = graph and self.job.run.grad_accum > 1 and kind.accumulates_whole
-        return make_plan(self.job, blocks_of(self.job), settings, keep_gradients=kind.keep_gradients, accumulate=accumulate)
+        if self.job.mesh.pp > 1:
+            recorder, stage = Recorder(self.job, settings, detailed=self.detailed), self._held
+            return [recorder.plan(stage, chunk, accumulate=accumulate) for chunk in range(len(stage.chunks))]
+        return [make_plan(self.job, blocks_of(self.job), settings, keep_gradients=kind.keep_gradients, accumulate=accumulate)]
 
-    def _strategy(self, settings: Settings, *, graph: bool) -> Strategy:
-        return self.strategy_class(self.job, self._plan(settings, graph=graph))
+    @cached_property
+    def _plan(self) -> Plan:
+        """All of them, with no question to its head."""
+        return merged(self._plans(self._settings(), graph=self.trains))
+
+    def _strategy(self) -> Strategy:
+        return self.strategy_class(self.job, self._plan)
 
     def _note(self, walk: Walk) -> None:
         self.reasons |= walk.reasons
@@ -183,14 +214,19 @@ class Player:
         """Without the weights that are another's."""
         if not self.role.shares:
             return shot
-        theirs = self._shared_bytes
+        theirs = self._shared
         return Snapshot(shot.total - sum(theirs.values()), {path: n - theirs.get(path, 0) for path, n in shot.by_path.items() if n != theirs.get(path, 0)})
 
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of its weights that stand where the actor's do."""
+        return sum(self._shared.values())
+
     @cached_property
-    def _shared_bytes(self) -> dict[str, int]:
+    def _shared(self) -> dict[str, int]:
         """Of its weights and buffers, those that are the actor's: all that it does not train."""
-        walk, plan = Walk(), self._plan(self._settings(), graph=self.trains)
-        self.strategy_class(self.job, plan).resident(walk)
+        walk, plan = Walk(), self._plan
+        self._strategy().resident(walk)
         held = {path: n for path, n in walk.by_path.items() if path.startswith("weights/") or path == "buffers"}
         if not self.trains:
             return held

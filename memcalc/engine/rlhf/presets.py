@@ -19,6 +19,7 @@ class Habits:
 
     Attributes:
         objective: what it takes of the actor's head.
+        megatron: the same of Megatron's output layer, by the loss of the run.
         whole: of all tokens, not of the answer's only.
         gathers: under stage 3 the whole actor is brought together to generate.
         keeps_scores: logits of all answers are kept from generation on.
@@ -28,6 +29,7 @@ class Habits:
     """
 
     objective: str = "policy"
+    megatron: Mapping[str, str] = field(default_factory=lambda: {"cross_entropy": "policy"})
     whole: bool = False
     gathers: bool = False
     keeps_scores: bool = False
@@ -53,6 +55,8 @@ class Preset:
     habits: Habits = Habits()
     habits_of_task: Mapping[str, Habits] = field(default_factory=dict)
 
+
+AWAY = {"idle": {"params": "cpu", "optimizer": "cpu", "gradients": "cpu"}}
 
 PRESETS: dict[str, Preset] = {
     "trl": Preset(
@@ -84,7 +88,7 @@ PRESETS: dict[str, Preset] = {
             },
             "rl": {"kl": "none", "entropy": "whole"},
         },
-        habits=Habits(whole=True, plain_updates=True),
+        habits=Habits(whole=True, plain_updates=True, megatron={"cross_entropy": "policy divided", "fused_linear": "policy in pieces"}),
     ),
     "openrlhf": Preset(
         "OpenRLHF 0.10",
@@ -113,14 +117,16 @@ PRESETS: dict[str, Preset] = {
             "sharding": {"engine": "fsdp2"},
             "rollout": {"engine": "vllm", "prompt_length": 512, "response_length": 512, "gpu_memory_utilization": 0.6, "num_generations": 16, "sleep_level": 1},
             "rl": {"kl": "loss"},
-            "roles": {"actor": {"idle": {"params": "cpu", "optimizer": "cpu"}}, "reference": {"idle": {"params": "cpu"}}},
+            "roles": {"actor": AWAY, "reference": {"shares": "storage"}},
         },
-        habits=Habits(objective="policy in fp32", whole=True),
+        {"ppo": {"roles": {"critic": AWAY}}},
+        habits=Habits("policy in fp32", whole=True, megatron={"cross_entropy": "policy by log-softmax", "fused_linear": "policy by chunks"}),
     ),
 }
 """By name. TRL: trainer/grpo_config.py, rloo_config.py, experimental/ppo/ppo_config.py. verl: trainer/config/_generated_ppo_trainer.yaml; entropies in
 the pass for old log-probabilities (workers/actor/dp_actor.py). OpenRLHF: cli/train_ppo_ray.py; models/actor.py takes logits in fp32. DeepSpeed-Chat:
-training/step3_rlhf_finetuning/main.py. NeMo-RL: examples/configs/grpo_math_1B.yaml."""
+training/step3_rlhf_finetuning/main.py. NeMo-RL: examples/configs/grpo_math_1B.yaml; models/policy/workers/megatron_policy_worker.py, whose
+reference is put in the place of the policy's weights for its pass (``use_reference_model``), as in dtensor_policy_worker_v2.py."""
 
 
 def with_preset(run: Run) -> tuple[Run, list[str]]:
@@ -129,6 +135,10 @@ def with_preset(run: Run) -> tuple[Run, list[str]]:
         return run, []
     preset = PRESETS[run.rl.framework]
     keys = _merged(preset.keys, preset.of_task.get(run.task, {}))
+    if run.code == "megatron":
+        keys = _megatron(keys)
+    if "roles" in keys:
+        keys["roles"] = {name: own for name, own in _open_roles(run, keys["roles"]).items() if own}
     if run.precision is not None:
         keys = {key: value for key, value in keys.items() if key not in ("dtype", "autocast")}
     if "dtype" in run.model_fields_set and "autocast" in keys:
@@ -137,6 +147,22 @@ def with_preset(run: Run) -> tuple[Run, list[str]]:
         keys["rollout"] = {key: value for key, value in keys.get("rollout", {}).items() if key not in ("prompt_length", "response_length")}
     found = _filled(run, keys)
     return found, [f"what is left open is as {preset.version} has it: {', '.join(_taken(run, keys))}"]
+
+
+def _open_roles(run: Run, keys: Keys) -> dict[str, Any]:
+    """What a framework says of roles, where the run leaves it open; a reference that is another model has storage of its own."""
+    given = run.roles or {}
+    found = {name: own for name, own in keys.items() if given.get(name, {}) not in (None, False)}
+    for name, mine in given.items():
+        if name in found and isinstance(mine, Mapping):
+            found[name] = {key: value for key, value in found[name].items() if key not in mine and not (key == "shares" and "model" in mine)}
+    return found
+
+
+def _megatron(keys: dict[str, Any]) -> dict[str, Any]:
+    """What frameworks leave open where Megatron trains: weights in bf16, the distributed optimizer, no fusion that needs more than Transformer Engine."""
+    kept = {key: value for key, value in keys.items() if key not in ("dtype", "autocast", "recompute", "sharding")}
+    return {**kept, "sharding": {"engine": "megatron", "use_distributed_optimizer": True, "gradient_accumulation_fusion": False}}
 
 
 def habits_of(run: Run) -> Habits:
@@ -159,6 +185,10 @@ def _filled(spec: Any, keys: Keys) -> Any:
         if isinstance(getattr(spec, key), Spec):
             if not _says_engine(getattr(spec, key)):
                 update[key] = _filled(getattr(spec, key), value)
+        elif key == "roles":
+            given = spec.roles or {}
+            both = {name: {**own, **given[name]} if isinstance(given.get(name), Mapping) else own for name, own in value.items()}
+            update[key] = {**given, **both} or None
         elif key not in spec.model_fields_set:
             update[key] = value
     return spec.model_copy(update=update)
@@ -181,6 +211,6 @@ def _taken(spec: Any, keys: Keys, place: str = "") -> list[str]:
         if isinstance(inner, Spec):
             if not _says_engine(inner):
                 found += _taken(inner, value, f"{key}.")
-        elif key not in spec.model_fields_set:
+        elif (key not in spec.model_fields_set or key == "roles") and value != {}:
             found.append(f"{place}{key} {_plain(value)}")
     return found

@@ -87,7 +87,8 @@ class Engine(Strategy):
             fp8_copies(walk, self.job, self.plan)
         if not settings.training:
             return
-        self._dummies(walk)
+        if self.job.run.task == "train" and self.job.run.sharding.gradient_accumulation_fusion:
+            self._dummies(walk)
         self._global_buffer(walk)
 
     def states(self, walk: Walk) -> None:
@@ -222,6 +223,7 @@ def options_of(run: Run) -> Options:
                 raise UnknownNameError("module", name, MODULES, where="recompute_modules")
     fused = {"chunked": "native", "fused_linear": "te"}.get(run.loss, "unfused")
     return Options(
+        fused_wgrad=s.gradient_accumulation_fusion,
         recompute=frozenset(modules),
         recompute_full=run.recompute == "full",
         hidden_dropout=run.hidden_dropout,

@@ -9,10 +9,12 @@ from memcalc.errors import InputError
 from memcalc.importers import adapters, reinforcement
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
-from memcalc.importers.rules import names, switch, unless, when, whole_number, word
+from memcalc.importers.formats import _rl_megatron as megatron
+from memcalc.importers.rules import Write, each, names, switch, unless, when, whole_number, word
 
 VERSION = "verl 0.6"
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.ref.", "actor_rollout_ref.rollout."
+ADAPTERS = "actor_rollout_ref.model.lora."
 HELD: dict[str, Rule] = {
     "enforce_eager": unless("false"),
     "max_num_batched_tokens": unless(8192),
@@ -21,6 +23,7 @@ HELD: dict[str, Rule] = {
     "max_model_len": unless(),
     "layered_summon": unless("false"),
     "data_parallel_size": unless(1),
+    "expert_parallel_size": unless(1),
     "pipeline_model_parallel_size": unless(1),
 }
 """Keys of what generates that memcalc has no key for there, with their defaults."""
@@ -43,9 +46,44 @@ def _algorithm(facts: Facts, entry: Entry) -> None:
     facts.put("task", TASKS.get(entry.word, "grpo"), entry.where)
 
 
-def _put_away(role: str, what: str) -> Rule:
+def _put_away(role: str, what: str) -> Write:
     """On the host between phases (utils/fsdp_utils.py, offload_fsdp_model_to_cpu and offload_fsdp_optimizer)."""
     return switch(f"roles.{role}.idle.{what}", "cpu", None)
+
+
+def _put_away_buffers(role: str) -> Rule:
+    """Under Megatron, buffers of gradients go with the weights (utils/megatron_utils.py, offload_megatron_model_to_cpu)."""
+    return megatron.held(each(_put_away(role, "params"), _put_away(role, "gradients")))
+
+
+def _of_megatron(place: str, role: str) -> dict[str, Rule]:
+    """What goes to the host between phases; how a critic is cut is how the actor is, since their process groups are one."""
+    return {
+        f"{place}megatron.param_offload": _put_away_buffers(role),
+        f"{place}megatron.optimizer_offload": megatron.held(_put_away(role, "optimizer")),
+    }
+
+
+def _critic(name: str, rule: Rule) -> Rule:
+    """An option of the transformer that a critic has of its own."""
+
+    def write(facts: Facts, entry: Entry) -> None:
+        inner = Facts()
+        assert callable(rule)
+        rule(inner, entry)
+        if name in inner.found:
+            facts.put(f"roles.critic.{name}", inner.found[name].value, entry.where)
+
+    return megatron.held(write)
+
+
+def _config(facts: Facts, entry: Entry) -> None:
+    if "megatron" in entry.word:
+        facts.default("~strategy", "megatron", entry.value)
+
+
+def _entropy(facts: Facts, entry: Entry) -> None:
+    facts.put("rl.entropy_loss", float(entry.value) != 0, entry.where)
 
 
 def _kl(place: str) -> Rule:
@@ -73,7 +111,7 @@ KEYS: dict[str, Rule] = {
     "actor_rollout_ref.model.target_modules": lambda facts, entry: facts.put("lora.target_modules", entry.value, entry.where),
     "actor_rollout_ref.model.use_remove_padding": switch("~packing"),
     "actor_rollout_ref.model.use_liger": when("", None),
-    "actor_rollout_ref.model.use_fused_kernels": when("loss", "fused_linear", then="its fused kernels"),
+    "actor_rollout_ref.model.use_fused_kernels": switch("loss", "fused_linear", "cross_entropy"),
     f"{ACTOR}strategy": lambda facts, entry: facts.put("~strategy", entry.word, entry.where),
     f"{ACTOR}ppo_micro_batch_size_per_gpu": whole_number("micro_batch"),
     f"{ACTOR}ppo_micro_batch_size": whole_number("~micro_total"),
@@ -91,9 +129,24 @@ KEYS: dict[str, Rule] = {
     f"{ACTOR}fsdp_config.fsdp_size": _size,
     f"{ACTOR}fsdp_config.model_dtype": "dtype",
     f"{ACTOR}fsdp_config.dtype": "autocast",
-    f"{ACTOR}megatron.tensor_model_parallel_size": whole_number("~megatron_tp"),
-    f"{ACTOR}megatron.pipeline_model_parallel_size": whole_number("~megatron_pp"),
-    f"{ACTOR}megatron.*offload": unless("false"),
+    f"{ACTOR}entropy_coeff": _entropy,
+    **megatron.options(
+        f"{ACTOR}megatron.",
+        transformer=f"{ACTOR}megatron.override_transformer_config.",
+        optimizer=f"{ACTOR}optim.override_optimizer_config.",
+        ddp=f"{ACTOR}megatron.override_ddp_config.",
+    ),
+    f"{ACTOR}megatron.dtype": megatron.held("dtype"),
+    f"{ACTOR}megatron.vanilla_mbridge": megatron.held("~vanilla"),
+    **_of_megatron(ACTOR, "actor"),
+    **_of_megatron("critic.", "critic"),
+    "critic.megatron.override_transformer_config.recompute_granularity": _critic("recompute", megatron.KEYS["recompute_granularity"]),
+    f"{REF}megatron.param_offload": megatron.held(_put_away("reference", "params")),
+    f"{ADAPTERS}rank": whole_number("~lora_rank"),
+    f"{ADAPTERS}target_modules": megatron.adapted,
+    f"{ADAPTERS}dropout": "lora.dropout",
+    "config_name": _config,
+    "model_engine": lambda facts, entry: facts.put("~strategy", entry.word, entry.where) if entry.word == "megatron" else None,
     f"{REF}fsdp_config.param_offload": _put_away("reference", "params"),
     f"{REF}log_prob_micro_batch_size_per_gpu": whole_number("rl.score_micro_batch"),
     **{f"{ROLLOUT}{name}": rule for name, rule in HELD.items()},
@@ -132,31 +185,71 @@ def finish(facts: Facts) -> None:
     if {"~prompt", "~response"} <= set(facts.found):
         facts.put("seq_len", facts.get("~prompt") + facts.get("~response"), facts.where("~prompt", "~response"))
         facts.put("rollout.prompt_length", facts.get("~prompt"), facts.where("~prompt"))
-    if facts.get("~dynamic", False):
-        facts.put("rl.max_token_len", facts.get("~token_len", 16384), facts.where("~token_len", "~dynamic"))
-    _roles(facts)
-    adapters.ranked(facts, VERSION)
     strategy = facts.get("~strategy", "fsdp")
     if strategy == "megatron":
-        facts.put("code", "megatron", facts.where("~strategy"))
-        facts.put("~engine", "megatron", facts.where("~strategy"))
-        for degree in ("tp", "pp"):
-            if f"~megatron_{degree}" in facts.found:
-                facts.put(f"sharding.{degree}", facts.get(f"~megatron_{degree}"), facts.where(f"~megatron_{degree}"))
+        _megatron(facts)
     else:
+        megatron.drop(facts)
         facts.put("~engine", "fsdp2" if strategy == "fsdp2" else "fsdp1", facts.where("~strategy"))
-    for name, value in {
-        "dtype": "float32",
-        "autocast": "bfloat16",
-        "optimizer": "adamw_torch",
-        "recompute": "full",
-        "sharding.reduce_dtype": "float32",
-        "task": "ppo",
-        "rl.framework": "verl",
-    }.items():
+        _replicas(facts, facts.get("~engine"))
+    _batches(facts)
+    if facts.get("~dynamic", False):
+        tokens = facts.get("~token_len", 16384) * facts.get("sharding.cp", 1)
+        facts.put("rl.max_token_len", tokens, facts.where("~token_len", "~dynamic"))
+    _roles(facts)
+    adapters.ranked(facts, VERSION)
+    for name, value in (MEGATRON if strategy == "megatron" else FSDP).items():
         facts.default(name, value, VERSION)
+    facts.default("task", "ppo", VERSION)
+    facts.default("rl.framework", "verl", VERSION)
     if "micro_batch" not in facts.found:
         facts.default("micro_batch", 1, VERSION)
+
+
+def _batches(facts: Facts) -> None:
+    """Micro-batches of an update, where sequences are counted: a mini-batch is one of prompts, spread over data-parallel ranks (workers/fsdp_workers.py)."""
+    inner = facts.get("sharding.tp", 1) * facts.get("sharding.pp", 1) * facts.get("sharding.cp", 1)
+    known = {"~mini_batch", "micro_batch", "~gpus_per_node"} <= set(facts.found)
+    if not known or facts.get("~dynamic", False) or facts.cards % inner:
+        return
+    sequences = facts.get("~mini_batch") * facts.get("rollout.num_generations", 1) * inner // facts.cards
+    facts.put("grad_accum", max(sequences // facts.get("micro_batch"), 1), facts.where("~mini_batch", "micro_batch"))
+
+
+def _replicas(facts: Facts, engine: str) -> None:
+    """A sharded group smaller than all cards has replicas (utils/fsdp_utils.py, create_device_mesh and get_sharding_strategy)."""
+    shard, cards = facts.get("~dp_shard", 0), facts.cards
+    if not shard or shard >= cards or cards % shard:
+        facts.found.pop("~dp_shard", None)
+        return
+    facts.put("~dp_replicate", cards // shard, facts.where("~dp_shard"))
+    if engine == "fsdp1":
+        facts.put("sharding.fsdp_sharding_strategy", "HYBRID_SHARD", facts.where("~dp_shard"))
+
+
+FSDP = {"dtype": "float32", "autocast": "bfloat16", "optimizer": "adamw_torch", "recompute": "full", "sharding.reduce_dtype": "float32"}
+MEGATRON = {
+    "dtype": "bfloat16", "optimizer": "adamw_torch_fused", "recompute": "none", "attention": "flash_attention_2", "sharding.sp": True,
+    "sharding.use_distributed_optimizer": True, "sharding.gradient_accumulation_fusion": False,
+}  # fmt: skip
+"""What its workers do where nothing is said (trainer/config/_generated_ppo_trainer.yaml, _generated_ppo_megatron_trainer.yaml)."""
+
+
+def _megatron(facts: Facts) -> None:
+    """Megatron's workers; checkpointing is what the transformer's own options say, and a reference is put away where the actor is."""
+    where = facts.where("~strategy")
+    for name in ("recompute", "autocast", "sharding.reshard_after_forward", "rl.entropy"):
+        facts.found.pop(name, None)
+    megatron.take(facts)
+    facts.put("code", "megatron", where)
+    facts.put("~engine", "megatron", where)
+    if "roles.actor.idle.params" in facts.found:
+        facts.default("roles.reference.idle.params", "cpu", f"{VERSION}, as the actor's")
+    facts.default("roles.critic.recompute", "none", VERSION)
+    if facts.get("lora.target_modules") is not None or facts.get("~lora_rank", 0) > 0:
+        facts.default("lora.dtype", "bfloat16", VERSION)
+    if facts.get("sharding.tp", 1) == 1:
+        facts.override("sharding.sp", value=False, where=f"{VERSION} switches sequence parallelism off without tensor parallelism")
 
 
 def _roles(facts: Facts) -> None:

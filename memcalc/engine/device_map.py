@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from memcalc.code.context import Settings
 from memcalc.engine import step
+from memcalc.engine.evaluation import evaluate
 from memcalc.engine.generation import generate
 from memcalc.engine.placement import DISK, HOST, Placed, Unit, place
 from memcalc.engine.plan import Plan, make_plan
@@ -42,8 +44,12 @@ def walk_mapped(job: Job, *, detailed: bool = True) -> list[Walked]:
         if job.run.task == "inference":
             _infer(walk, cards, card, plan, strategy)
         else:
-            aside = _returning(cards.logits_bytes) if card == cards.numbers[0] and cards.returns else None
-            step.train(walk, plan, strategy, accumulated=job.run.grad_accum > 1, aside=aside)
+            step.train(walk, plan, strategy, accumulated=job.run.grad_accum > 1, aside=cards.aside(card))
+            if job.run.evaluation is not None:
+                evaluated = evaluate(job, job.run.evaluation, detailed=detailed, plan_of=cards.plan_of(card), keeps=card == cards.numbers[0])
+                walk.instants |= evaluated.instants
+                walk.reasons |= evaluated.reasons
+                walk.records |= evaluated.records
         walked.append(Walked({"device": card}, 1, walk, plan, strategy, host=host))
     return walked
 
@@ -83,8 +89,8 @@ def check_mapped(run: Run) -> None:
         raise InputError("one process holds all cards: give --gpus, and neither an engine nor tp, pp, cp or dp", where=where)
     if run.generation.assistant_model is not None:
         raise InputError("an assistant is not walked through over several cards; leave out assistant_model", where=where)
-    if run.evaluation is not None or run.checkpoint_save:
-        raise InputError("neither evaluation nor saving is walked through over several cards; leave them out", where=where)
+    if run.checkpoint_save:
+        raise InputError("saving is not walked through over several cards; leave checkpoint_save out", where=where)
 
 
 # ---------------------------------------------------------------------- inside
@@ -117,25 +123,36 @@ class _Cards:
 
     def begin(self, card: int) -> tuple[Plan, Strategy]:
         """A card's plan, and the engine around it."""
-        trains, blocks = self.job.run.task != "inference", self.blocks(card)
-        begins = any(block.role == "embedding" for block in blocks)
-        plan = make_plan(
-            self.job,
-            blocks,
-            self.settings,
-            keep_gradients=trains and self.strategy.keep_gradients,
-            accumulate=self.job.run.grad_accum > 1 and self.strategy.accumulates_whole,
-            arrival=None if begins else self._front().leaves(),
-            sends=not self.runs(card)[-1],
-        )
+        plan = self.plan_of(card)(self.job, self.settings)
         return plan, self.strategy(self.job, plan)
 
-    def _front(self) -> Plan:
-        """The plan of what stands before the first layer, whose output other cards begin with."""
-        return make_plan(self.job, self.job.model.blocks[:2], self.settings, keep_gradients=False, accumulate=False, sends=True)
+    def plan_of(self, card: int) -> Callable[[Job, Settings], Plan]:
+        """Makes the plan of a card."""
+        blocks, sends = self.blocks(card), not self.runs(card)[-1]
+        begins = any(block.role == "embedding" for block in blocks)
+
+        def plan(job: Job, settings: Settings) -> Plan:
+            front = None if begins else make_plan(job, job.model.blocks[:2], settings, keep_gradients=False, accumulate=False, sends=True)
+            return make_plan(
+                job,
+                blocks,
+                settings,
+                keep_gradients=settings.records and self.strategy.keep_gradients,
+                accumulate=job.run.grad_accum > 1 and self.strategy.accumulates_whole,
+                arrival=front and front.leaves(),
+                sends=sends,
+            )
+
+        return plan
+
+    def aside(self, card: int) -> Callable[[Walk], None] | None:
+        """What happens on a card when the last layer is through."""
+        if card != self.numbers[0] or not self.returns:
+            return None
+        return lambda walk: walk.touch(RETURNED, self._logits_bytes, Reason("logits, in the dtype of the model", {}, SOURCE))
 
     @property
-    def logits_bytes(self) -> int:
+    def _logits_bytes(self) -> int:
         """Of what the model returns beside the loss, none where the loss is fused with the head."""
         head = next((block.module for block in self.job.model.blocks if block.role == "head"), None)
         if head is None or self.settings.loss != "cross_entropy" or not hasattr(head, "proj"):
@@ -161,10 +178,6 @@ def _infer(walk: Walk, cards: _Cards, card: int, plan: Plan, strategy: Strategy)
     walk.instant("decode")
     if job.run.new_tokens:
         generate(walk, replace(job, model=replace(job.model, blocks=cards.blocks(card))), None, begins=plan.arrival is None, ends=not plan.sends)
-
-
-def _returning(logits_bytes: int) -> Callable[[Walk], None]:
-    return lambda walk: walk.touch(RETURNED, logits_bytes, Reason("logits, in the dtype of the model", {}, SOURCE))
 
 
 def _joined(blocks: list[Block]) -> tuple[Block, ...]:

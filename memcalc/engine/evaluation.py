@@ -5,11 +5,13 @@ Source: transformers 5, trainer.py, ``Trainer.evaluation_loop`` and ``prediction
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from memcalc.code.context import Settings
 from memcalc.engine import step
-from memcalc.engine.plan import make_plan
+from memcalc.engine.plan import Plan, make_plan
 from memcalc.engine.ranks import blocks_of
 from memcalc.engine.result import Term
 from memcalc.engine.settings import settings_of
@@ -27,7 +29,7 @@ HOST_WIDTH = 4
 """Bytes of a logit on the host: numpy has no bfloat16, and what is fp32 stays."""
 
 
-def evaluate(job: Job, spec: EvaluationSpec, *, detailed: bool = True) -> Walk:
+def evaluate(job: Job, spec: EvaluationSpec, *, detailed: bool = True, plan_of: Callable[[Job, Settings], Plan] | None = None, keeps: bool = True) -> Walk:
     """The instant ``evaluation``: the most that is alive while samples go through a model that is being trained.
 
     States are there and gradients are not. Logits and labels of all data-parallel ranks are gathered on each, and joined to those before, so that
@@ -37,17 +39,19 @@ def evaluate(job: Job, spec: EvaluationSpec, *, detailed: bool = True) -> Walk:
         job: the training, resolved; its sizes may be arrays.
         spec: how it is evaluated.
         detailed: see `Walk`.
+        plan_of: makes the plan of what runs here; by default, of the whole model.
+        keeps: what is kept of the batches is kept here.
     """
     if spec.micro_batch is not None:
         job = replace(job, micro_batch=spec.micro_batch)
     strategy_class = strategy_for(job)
     loss = job.run.loss if spec.prediction_loss_only else "cross_entropy"
     settings = strategy_class.settings(job, replace(settings_of(job), evaluating=True, loss=loss))
-    plan = make_plan(job, blocks_of(job), settings, keep_gradients=strategy_class.keep_gradients, accumulate=False)
+    plan = plan_of(job, settings) if plan_of is not None else make_plan(job, blocks_of(job), settings, keep_gradients=False, accumulate=False)
     walk, strategy = Walk(detailed=detailed), strategy_class(job, plan)
     strategy.resident(walk)
     with walk.window("evaluation"):
-        if spec.prediction_loss_only:
+        if spec.prediction_loss_only or not keeps:
             step.forward(walk, plan, strategy)
         else:
             joined, earlier, bound = _kept(job, spec)

@@ -58,6 +58,17 @@ def test_a_trained_model_is_spread_whole() -> None:
     assert at(found, "forward_peak", RETURNED) == [0, 512 * 128_256 * 2]
 
 
+def test_a_spread_model_is_evaluated_card_by_card() -> None:
+    """The head's card makes the logits, the first keeps what metrics are made of."""
+    keys: dict[str, Any] = {"task": "train", "seq_len": 512, "gpus": 2}
+    alone = mapped(**keys, evaluation={"micro_batch": 4})
+    kept = mapped(**keys, evaluation={"micro_batch": 4, "prediction_loss_only": False, "samples": 4})
+    labels, loss = 4 * (512 + 513) * 8, 8
+    assert at(alone, "evaluation", "activations/lm_head")[0] == 4 * 512 * 128_256 * (2 + 4 + 4) + labels + loss
+    more = [b - a for a, b in zip(at(alone, "evaluation", ""), at(kept, "evaluation", ""), strict=True)]
+    assert more[0] == 0 < more[1]
+
+
 def test_a_quantised_base_and_its_adapters_are_spread() -> None:
     keys: dict[str, Any] = {"quantization": "nf4", "lora": {"r": 8, "target_modules": "all-linear"}, "seq_len": 512}
     whole, found = estimate(read_run("llama-3.1-8b", **keys)), mapped(gpus=2, task="train", **keys)

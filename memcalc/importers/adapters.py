@@ -9,6 +9,8 @@ from memcalc.importers.rules import switch, whole_number
 def targets(facts: Facts, entry: Entry) -> None:
     """Names, a regular expression, or all-linear."""
     value = entry.value
+    if isinstance(value, list):
+        value = [item.strip(" ,") if isinstance(item, str) else item for item in value]
     if isinstance(value, list) and len(value) == 1 and str(value[0]) in ("all-linear", "all", "all_linear"):
         value = "all-linear"
     facts.put("lora.target_modules", value, entry.where)
@@ -85,9 +87,10 @@ KEYS: dict[str, Rule] = {
     "use_dora": switch("lora.use_dora"),
     "lora_target_parameters": parameters,
     "bnb_4bit_quant_storage": "~quant_storage",
+    "bnb_4bit_compute_dtype": "~compute_dtype",
 }
 
 
-IGNORED = ("lora_alpha", "lora_bias", "use_rslora", "lora_task_type", "bnb_4bit_compute_dtype")
+IGNORED = ("lora_alpha", "lora_bias", "use_rslora", "lora_task_type")
 
 __all__ = ["IGNORED", "KEYS", "all_linear", "eight", "four", "layers", "modules", "parameters", "ranked", "saved", "targets"]

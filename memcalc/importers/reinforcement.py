@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import gcd
 
-from memcalc.importers.facts import Entry, Facts, Rule
+from memcalc.importers.facts import Entry, Facts, Rule, whole
 from memcalc.importers.rules import switch, whole_number, word
 
 TRL = "TRL 1.10"
@@ -36,6 +36,7 @@ KEYS: dict[str, Rule] = {
     "num_ppo_epochs": whole_number("rl.epochs"),
     "local_rollout_forward_batch_size": whole_number("rl.score_micro_batch"),
     "steps_per_generation": whole_number("~steps_per_generation"),
+    "generation_batch_size": whole_number("~generation_batch"),
     "use_vllm": switch("rollout.engine", "vllm", "transformers"),
     "vllm_mode": _mode,
     "vllm_gpu_memory_utilization": "rollout.gpu_memory_utilization",
@@ -88,6 +89,9 @@ def _online(facts: Facts) -> None:
     if facts.get("rollout.engine") != "vllm":
         for name in ("rollout.gpu_memory_utilization", "rollout.tensor_parallel_size", "rollout.sleep_level", "rollout.cards"):
             facts.found.pop(name, None)
+    total, each = facts.get("~generation_batch"), facts.cards * whole(facts.get("micro_batch", 8), name="micro_batch")
+    if total is not None and total % each == 0:
+        facts.put("~steps_per_generation", total // each, facts.where("~generation_batch"))
     steps, groups = facts.get("~steps_per_generation"), facts.get("rollout.num_generations", GROUPS.get(facts.get("task"), 1))
     if steps is not None:
         _on_this_card(facts, steps * facts.get("micro_batch", 8), groups)

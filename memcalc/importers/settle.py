@@ -174,9 +174,12 @@ def _adapters(facts: Facts) -> None:
         names = tuple(name for name in targets.replace(",", " ").split() if name)
         value: Any = "all-linear" if names in (("all-linear",), ("all_linear",)) else names if len(names) > 1 else targets
         facts.found["lora.target_modules"] = facts.found["lora.target_modules"]._replace(value=value)
-    bits = facts.get("~bits")
-    if bits is None:
-        return
+    if facts.get("~bits") is not None:
+        _quantised(facts, facts.get("~bits"))
+
+
+def _quantised(facts: Facts, bits: int) -> None:
+    """How bitsandbytes stores the base."""
     if bits == 4:
         kind = str(facts.get("~quant_type", "nf4"))
         name = f"{kind}-dq" if facts.get("~double_quant", False) else kind
@@ -185,6 +188,9 @@ def _adapters(facts: Facts) -> None:
     facts.derive("quantization", name, facts.where("~bits"))
     if bits == 4 and facts.get("~quant_storage") is not None:
         facts.derive("bnb_4bit_quant_storage", str(facts.get("~quant_storage")), facts.where("~quant_storage"))
+    if bits == 4 and facts.get("~compute_dtype") is not None:
+        compute = str(facts.get("~compute_dtype")).removeprefix("torch.")
+        facts.derive("bnb_4bit_compute_dtype", PRECISIONS.get(compute, compute), facts.where("~compute_dtype"))
 
 
 def _megatron_names(facts: Facts) -> None:

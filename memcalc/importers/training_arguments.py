@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 from memcalc.errors import InputError
 from memcalc.importers import fsdp
-from memcalc.importers.facts import Entry, Facts, Link, Rule
+from memcalc.importers.facts import Entry, Facts, Link, Rule, truth, whole
 from memcalc.importers.links import name_deepspeed
 from memcalc.importers.rules import attention, names, switch, unless, when, whole_number
 
@@ -79,6 +81,18 @@ def _layer_class(facts: Facts, entry: Entry) -> None:
         facts.put("~fsdp_version", 1, entry.where)
 
 
+def _reentrant(facts: Facts, entry: Entry) -> None:
+    """``gradient_checkpointing_kwargs`` as text, as a command has them."""
+    found = re.search(r"""["']?use_reentrant["']?\s*[:=]\s*(\w+)""", str(entry.value))
+    if found is not None:
+        facts.put("~reentrant", truth(found.group(1), name="use_reentrant", where=entry.where), entry.where)
+
+
+def evaluates(facts: Facts, entry: Entry) -> None:
+    """``eval_strategy``: steps, epoch, or no."""
+    facts.put("~evaluates", entry.word not in ("no", "false"), entry.where)
+
+
 def targets(facts: Facts, entry: Entry) -> None:
     """Modules that galore and apollo project: names, or a regular expression."""
     facts.put("optim_target_modules", tuple(entry.value) if isinstance(entry.value, list) else entry.value, entry.where)
@@ -108,28 +122,36 @@ KEYS: dict[str, Rule] = {
     "use_liger_kernel": when("loss", "fused_linear", then="its fused loss is counted, its fused norms and feed-forward are not"),
     "torch_compile": switch("torch_compile", off=None),
     "gradient_checkpointing_kwargs.use_reentrant": switch("~reentrant"),
+    "gradient_checkpointing_kwargs": _reentrant,
     "use_reentrant": switch("~reentrant"),
-    "neftune_noise_alpha": unless(0),
     "activation_offloading": switch("offload.activations", "cpu", None),
     "auto_find_batch_size": when("", None, then="the batch that is given is counted"),
     "torch_empty_cache_steps": unless(0),
-    "eval_accumulation_steps": unless(),
+    "eval_strategy": evaluates,
+    "evaluation_strategy": evaluates,
+    "per_device_eval_batch_size": whole_number("~eval_batch"),
+    "eval_accumulation_steps": unless(why="of logits, where a script keeps them for metrics: give evaluation.samples and evaluation.accumulation_steps"),
     "parallelism_config.tp_size": whole_number("sharding.tp"),
     "parallelism_config.cp_size": whole_number("sharding.cp"),
+    "parallelism_config.sp_size": whole_number("sharding.cp"),
+    "parallelism_config.dp_replicate_size": whole_number("~dp_replicate"),
+    "parallelism_config.dp_shard_size": whole_number("~dp_shard"),
+    "fsdp_config.activation_cpu_offload": switch("offload.activations", "cpu", None),
 }
 
 IGNORED: tuple[str, ...] = (
     *fsdp.ignored_below("fsdp_config."),
     *names(
-        "output_dir overwrite_output_dir do_train do_eval do_predict eval_strategy evaluation_strategy eval_steps eval_delay eval_on_start "
-        "per_device_eval_batch_size per_gpu_* learning_rate weight_decay adam_* max_grad_norm num_train_epochs max_steps lr_scheduler* warmup_* log_* "
-        "logging_* save_* save seed data_seed tf32 report_to run_name ddp_* dataloader_* dataset* remove_unused_columns hub_* push_to_hub* "
+        "output_dir overwrite_output_dir do_train do_eval do_predict eval_steps eval_delay eval_on_start eval_do_concat_batches "
+        "eval_use_gather_object batch_eval_metrics per_gpu_* learning_rate weight_decay adam_* max_grad_norm num_train_epochs max_steps lr_scheduler* "
+        "warmup_* log_* logging_* save_* save seed data_seed tf32 report_to run_name ddp_* dataloader_* dataset* remove_unused_columns hub_* push_to_hub* "
         "load_best_model_at_end metric_for_best_model greater_is_better label_* disable_tqdm resume_from_checkpoint ignore_data_skip "
         "gradient_checkpointing_kwargs* trust_remote_code model_revision revision tokenizer_* chat_template* local_rank use_cpu no_cuda "
         "length_column_name group_by_length include_* bf16_full_eval fp16_full_eval average_tokens_across_devices cache_dir preprocessing_num_workers "
         "overwrite_cache max_train_samples max_eval_samples train_file validation_file streaming beta env env.* ENV ENV.* half_precision_backend "
         "data_path accelerator_config* liger_kernel_config* low_cpu_mem_usage use_fast_tokenizer prediction_loss_only jit_mode_eval debug "
-        "skip_memory_metrics project trackio* past_index torch_compile_* lazy_preprocess"
+        "skip_memory_metrics project trackio* past_index torch_compile_* lazy_preprocess neftune_noise_alpha "
+        "parallelism_config*backend parallelism_config*strategy full_determinism restore_callback_states* activation_checkpointing_kwargs*"
     ),
 )
 
@@ -139,4 +161,23 @@ def finish(facts: Facts) -> None:
     fsdp.finish(facts, default_version=2, framework=VERSION)
 
 
-__all__ = ["IGNORED", "KEYS", "VERSION", "finish", "load_dtype", "mixed", "optimizer"]
+def evaluated(facts: Facts, *, batch: int = 8) -> None:
+    """An evaluation that may be the peak: of more sequences at once than are trained on.
+
+    Args:
+        facts: with the trainer's keys.
+        batch: sequences of an evaluation by default.
+    """
+    if not facts.get("~evaluates", False):
+        return
+    size, mine = facts.get("~eval_batch", batch), whole(facts.get("micro_batch", 1), name="micro_batch")
+    where = facts.where("~evaluates", "~eval_batch") + ("" if "~eval_batch" in facts.found else f"; by default {batch} sequences")
+    if size <= mine:
+        return
+    if facts.get("task", "train") != "train" or facts.get("code", "transformers") != "transformers":
+        facts.unused.append(f"{where}: an evaluation of {size} sequences beside task {facts.get('task', 'train')} is not counted")
+    else:
+        facts.put("evaluation.micro_batch", size, where)
+
+
+__all__ = ["IGNORED", "KEYS", "VERSION", "evaluated", "evaluates", "finish", "load_dtype", "mixed", "optimizer"]

@@ -66,7 +66,6 @@ KEYS: dict[str, Rule] = {
     "vllm_max_model_len": whole_number("~longest"),
     "vllm_pipeline_parallel_size": unless(1),
     "vllm_quantization": unless(why="the server's weights are counted as the model's are"),
-    "generation_batch_size": whole_number("~generation_batch"),
     "beta": "~beta",
     "kl_in_reward": switch("~kl_in_reward"),
     "advantage_estimator": _estimator,
@@ -126,9 +125,6 @@ def _online(facts: Facts, version: str) -> None:
         if longest is not None and answer < longest < size + answer:
             size, where = longest - answer, f"{where}; {facts.where('~longest')}"
         facts.put("~prompt", size, where)
-    total, each = facts.get("~generation_batch"), facts.cards * whole(facts.get("micro_batch", 1), name="micro_batch")
-    if total is not None and total % each == 0:
-        facts.put("~steps_per_generation", total // each, facts.where("~generation_batch"))
 
 
 __all__ = ["IGNORED", "KEYS", "finish"]

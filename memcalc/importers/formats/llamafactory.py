@@ -143,6 +143,7 @@ def finish(facts: Facts) -> None:
         facts.put("trainable_layers", facts.get("~trainable_layers", FREEZE_LAYERS), facts.where("~freeze", "~trainable_layers"))
     facts.default("~quant_type", "nf4", VERSION)
     facts.default("~double_quant", value=True, framework=VERSION)
+    training_arguments.evaluated(facts)
 
 
 FORMAT = Format(

@@ -62,6 +62,11 @@ def _task(facts: Facts, entry: Entry) -> None:
         facts.leave(entry, "another head than the language model's; that is counted")
 
 
+def _validates(facts: Facts, entry: Entry) -> None:
+    if entry.word not in ("0", "0.0", "0."):
+        facts.put("~validates", value=True, where=entry.where)
+
+
 def _optimizer(facts: Facts, entry: Entry) -> None:
     name = OPTIMIZERS.get(entry.word, entry.word)
     if name is not None:
@@ -105,6 +110,9 @@ KEYS: dict[str, Rule] = {
     "packing_length": whole_number("~packing_length"),
     "micro_batch_size": whole_number("micro_batch"),
     "global_batch_size": whole_number("~global_batch"),
+    "val_dataset": _validates,
+    "cached_val_dataset": _validates,
+    "split_dataset_ratio": _validates,
     "task_type": _task,
     "attn_impl": attention,
     "quant_bits": whole_number("~bits"),
@@ -152,6 +160,9 @@ def finish(facts: Facts) -> None:
     _accumulated(facts)
     _swift_rlhf.finish(facts, VERSION)
     launchers.spread(facts)
+    if facts.get("~validates", False):
+        facts.default("~evaluates", value=True, framework=VERSION)
+        training_arguments.evaluated(facts, batch=1)
 
 
 def _accumulated(facts: Facts) -> None:
@@ -175,12 +186,12 @@ FORMAT = Format(
         *_swift_rlhf.IGNORED,
         *(name for name in MEGATRON if name not in ("bias", "name")),
         *names(
-            "system model_author model_name split_dataset_ratio load_from_cache_file add_version merge_lora padding_free packing_num_proc "
+            "system model_author model_name load_from_cache_file add_version merge_lora padding_free packing_num_proc "
             "packing_strategy loss_scale add_non_thinking_prefix enable_thinking preserve_thinking freeze_vit freeze_aligner truncation_strategy "
             "num_labels problem_type "
             "use_chat_template model_kwargs* template* agent_template galore_* external_plugins custom_register_path callbacks experts_impl "
             "linear_decoupled_in_proj router_aux_loss_coef max_epochs shuffle_buffer_size predict_with_generate create_checkpoint_symlink max_pixels "
-            "interleave_prob val_dataset cached_* columns check_model use_hf stopping_strategy load_args load_data_args lazy_tokenize strict "
+            "interleave_prob cached_dataset columns check_model use_hf stopping_strategy load_args load_data_args lazy_tokenize strict "
             "dataset_shuffle train_dataloader_shuffle model_type response_prefix _* early_stop_interval new_special_tokens init_weights init_strategy "
             "lora_ga_* lorap_* adalora_* boft_* vera_* fourier_* reft_* adapter_* lisa_step_interval acc_strategy aligner_lr vit_lr enable_dft_loss "
             "enable_channel_loss eval_* extra_eval_args use_flash_ckpt swanlab_* norm_bbox padding_side is_binary_loss_scale val_dataset_shuffle "

@@ -20,8 +20,8 @@ LENGTH = 2048
 
 
 def recognise(keys: Mapping[str, Any]) -> bool:
-    """By the backend."""
-    return "infer_backend" in keys
+    """By the backend, beside a model by its own name for it."""
+    return "infer_backend" in keys and "model_name_or_path" not in keys
 
 
 def _backend(facts: Facts, entry: Entry) -> None:

@@ -6,11 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from memcalc.errors import InputError
-from memcalc.importers import adapters, reinforcement, training_arguments
+from memcalc.importers import adapters, fsdp, reinforcement, training_arguments, trl
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
 from memcalc.importers.reinforcement import TRL
-from memcalc.importers.rules import each, names, switch, unless, whole_number
+from memcalc.importers.rules import Write, each, names, switch, unless, whole_number
+from memcalc.importers.source import Source
 from memcalc.specs.run import Run
 
 TRL_KEYS = (
@@ -49,24 +50,50 @@ def recognise(keys: Mapping[str, Any]) -> bool:
     )
 
 
-def _beta(facts: Facts, entry: Entry) -> None:
-    facts.put("~beta", entry.value, entry.where)
-
-
 def _generations(facts: Facts, entry: Entry) -> None:
     facts.put("~grpo", entry.value, entry.where)
     facts.put("rollout.num_generations", entry.number, entry.where)
 
 
 def _loss(facts: Facts, entry: Entry) -> None:
-    if entry.word in ("nll", "chunked_nll", "dft"):
-        facts.put("loss", "chunked" if entry.word == "chunked_nll" else "cross_entropy", entry.where)
-    elif entry.word not in ("sigmoid", "ipo", "hinge", "grpo", "dapo", "bnpo", "dr_grpo"):
-        facts.leave(entry)
+    several = entry.value if isinstance(entry.value, list) else [entry.value]
+    for one in (entry._replace(value=item) for item in several):
+        if one.word in ("nll", "chunked_nll", "dft"):
+            facts.put("loss", "chunked" if one.word == "chunked_nll" else "cross_entropy", one.where)
+        elif one.word not in LOSSES:
+            facts.leave(one)
+    facts.put("~loss_type", several[0] if several else "", entry.where)
 
 
 def _old(facts: Facts, entry: Entry) -> None:
     facts.put("~old_names", value=True, where=entry.where)
+
+
+def _of_version(version: int) -> Write:
+    """A key that transformers 4 alone has, or 5."""
+
+    def write(facts: Facts, entry: Entry) -> None:
+        if f"~transformers_{version}" not in facts.found:
+            facts.put(f"~transformers_{version}", entry.key, entry.where)
+
+    return write
+
+
+LOSSES = names(
+    "sigmoid hinge ipo exo_pair nca_pair robust bco_pair sppo_hard aot aot_unpaired aot_pair apo_zero apo_down discopop sigmoid_norm simpo kto bco "
+    "apo_zero_unpaired grpo dapo bnpo dr_grpo cispo luspo sapo vespo"
+)
+"""Losses of TRL's trainers over log-probabilities of answers, which hold the same."""
+OF_4 = names(
+    "overwrite_output_dir logging_dir warmup_ratio save_safetensors no_cuda group_by_length include_tokens_per_second "
+    "half_precision_backend fp16_backend fp16_opt_level jit_mode_eval past_index per_gpu_train_batch_size per_gpu_eval_batch_size push_to_hub_model_id "
+    "push_to_hub_token ray_scope tpu_num_cores use_mps_device include_inputs_for_metrics"
+)
+OF_5 = names(
+    "activation_checkpointing_kwargs dataloader_in_order dataloader_multiprocessing_context ddp_static_graph enable_jit_checkpoint use_cache "
+    "train_sampling_strategy trackio_bucket_id"
+)
+"""Keys of TrainingArguments in transformers 4.57 and not in 5.24, and the other way round."""
 
 
 KEYS: dict[str, Rule] = {
@@ -83,12 +110,31 @@ KEYS: dict[str, Rule] = {
     "block_size": whole_number("seq_len"),
     "num_generations": _generations,
     "loss_type": _loss,
-    "beta": _beta,
+    "beta": "~beta",
     "vllm_*": unless(),
     "ref_model*": unless(),
     "packing": switch("~packing"),
-    "padding_free": switch("~packing"),
+    "packing_strategy": "~packing_strategy",
+    "padding_free": switch("~padding_free"),
+    "cpo_alpha": "~cpo_alpha",
+    "desirable_weight": "~desirable_weight",
+    "undesirable_weight": "~desirable_weight",
+    "center_rewards_coefficient": "~center_rewards",
+    **dict.fromkeys(OF_4, _of_version(4)),
+    **dict.fromkeys(OF_5, _of_version(5)),
+    "evaluation_strategy": each(_of_version(4), training_arguments.evaluates),
 }
+
+
+def prepare(source: Source) -> Source:
+    """A file of FSDP's keys alone is what ``fsdp_config`` names.
+
+    The places of its keys move with them.
+    """
+    alone = source.data and all(key.removeprefix("fsdp_") in (*fsdp.KEYS, *fsdp.IGNORED) and key != "activation_checkpointing" for key in source.data)
+    if not alone:
+        return source
+    return source._replace(data={"fsdp_config": source.data}, lines={("fsdp_config", *place): line for place, line in source.lines.items()})
 
 
 def finish(facts: Facts) -> None:
@@ -96,32 +142,53 @@ def finish(facts: Facts) -> None:
     training_arguments.finish(facts)
     used = {
         name
-        for name in ("seq_len", "~lora", "lora.r", "~beta", "~grpo", "~reward", "~packing", "~bits")
+        for name in ("seq_len", "~lora", "lora.r", "~beta", "~grpo", "~reward", "~packing", "~padding_free", "~bits", "~trl")
         if name in facts.found and facts.found[name].rank >= facts.rank
     }
-    if "~beta" in facts.found and facts.found["~beta"].rank >= facts.rank and "~grpo" not in facts.found:
-        facts.put("task", "dpo", facts.where("~beta"))
-    if "~grpo" in facts.found:
-        facts.put("task", "grpo", facts.where("~grpo"))
-    elif "~reward" in facts.found and "task" not in facts.found:
-        facts.put("task", "ppo", facts.where("~reward"))
+    task = trl.task_of(facts)
+    if task is not None:
+        facts.put("task", task, facts.where("~trl") if "~trl" in facts.found else "the keys of its trainer")
     if not used and facts.get("task", "train") in ("train", "inference"):
-        facts.default("~load_dtype", "float32", LOADED)
+        _loaded(facts)
+        training_arguments.evaluated(facts)
         return
     facts.default("recompute", "full", TRL)
     facts.default("~mixed_precision", "bf16", TRL)
     facts.default("~load_dtype", "float32", TRL)
     facts.default("seq_len", 1024, TRL)
+    _packed(facts)
     reinforcement.finish(facts)
     if "~old_names" not in facts.found and "task" not in facts.found:
         facts.default("loss", "chunked", TRL)
+    elif facts.get("task") in trl.WHOLE and "loss" not in facts.found:
+        facts.assumed.append("whole logits, as in TRL before 1.16; later it finds log-probabilities in tiles (--loss chunked)")
     if facts.get("~lora", False):
         facts.default("lora.r", 16, TRL)
         facts.default("lora.target_modules", "all-linear", TRL)
+        if "peft" not in facts.formats:
+            facts.default("lora.dropout", 0.05, TRL)
+    training_arguments.evaluated(facts)
 
 
-LOADED = "from_pretrained in transformers 4, where 5 takes the checkpoint's own (say so with torch_dtype)"
-"""A script's own call is not in its arguments."""
+def _loaded(facts: Facts) -> None:
+    """In which dtype a script's own call loads the model, which is not among its arguments: by the version of transformers, as far as keys show it."""
+    old, new = facts.get("~transformers_4"), facts.get("~transformers_5")
+    if new is not None and old is None:
+        facts.default("~load_dtype", "bfloat16", f"from_pretrained in transformers 5, which takes the checkpoint's own ({new} is a key of its)")
+    else:
+        known = f", whose key {old} is" if old is not None else ""
+        facts.default(
+            "~load_dtype", "float32", f"from_pretrained in transformers 4{known}; 5 takes the checkpoint's own: --dtype bfloat16, or torch_dtype in it"
+        )
+
+
+def _packed(facts: Facts) -> None:
+    """Samples side by side in a sequence: flash attention needs nothing to keep them apart, other kernels a mask."""
+    by_position = facts.get("~padding_free", False) or (facts.get("~packing", False) and str(facts.get("~packing_strategy", "bfd")).startswith("bfd"))
+    if not by_position or facts.get("attention") == "flash_attention_2" or facts.get("task", "train") != "train":
+        return
+    facts.put("packing", value=True, where=facts.where("~packing", "~padding_free"))
+
 
 FORMAT = Format(
     name="trainer",
@@ -135,15 +202,25 @@ FORMAT = Format(
         *adapters.IGNORED,
         *names(
             "num_generations_* temperature top_p top_k reward_* max_prompt_tokens loss_weights label_smoothing* pad_token eos_token "
-            "assistant_only_loss completion_only_loss packing_strategy eval_packing shuffle_dataset model_init_kwargs sync_ref_model attn_kwargs "
-            "script_args config_name model_adapter_name num_beams num_proc f_divergence* generate_during_eval truncation_mode"
+            "assistant_only_loss completion_only_loss eval_packing shuffle_dataset model_init_kwargs sync_ref_model attn_kwargs "
+            "script_args config_name model_adapter_name num_beams num_proc f_divergence* generate_during_eval truncation_mode loss_weights ld_alpha "
+            "discopop_tau use_weighting simpo_gamma disable_dropout router_aux_loss_coef pad_to_multiple_of importance_sampling_level epsilon* delta "
+            "mask_truncated_completions log_completions log_unique_prompts num_completions_to_print scale_rewards min_p repetition_penalty "
+            "generation_kwargs cache_implementation vllm_server_* vllm_group_port vllm_model_impl vllm_importance_* vllm_structured_* ds3_gather_* "
+            "top_entropy_quantile sapo_* vespo_* use_bias_correction_kl off_policy_* entropy_coef* multi_objective_aggregation lmbda seq_kd gamma lam "
+            "cliprange* vf_coef kl_coef whiten_rewards missing_eos_penalty stop_token* max_tool_calling_iterations ignore_bias_buffers normalize_advantages "
+            "reward_clip_range log_multimodal use_adaptive_entropy is_encoder_decoder dataset_text_field backend temperature"
         ),
     ),
     defaults={"micro_batch": 8, "grad_accum": 1, "optimizer": "adamw_torch_fused"},
+    prepare=prepare,
     finish=finish,
     order=80,
-    notes="Weights are taken to be loaded in fp32, as transformers 4 does where a script says nothing. TRL's defaults (checkpointing, bf16 mixed "
-    "precision over fp32 weights, 1,024 tokens, a chunked loss) hold where the file has keys of TRL's own.",
+    notes="In which dtype a script loads its model is not among its arguments: where `torch_dtype` (or `dtype`) does not say, it is fp32, as "
+    "`from_pretrained` in transformers 4 has it, and the checkpoint's own (bf16) where a key shows that it is transformers 5; the estimate says which, "
+    "and `--dtype` decides. TRL's defaults (checkpointing, bf16 mixed precision over fp32 weights, 1,024 tokens, a chunked loss, dropout of 0.05 on "
+    "adapters' inputs) hold where the file has keys of TRL's own, or the script its name. Its trainer is known by that name (`dpo.py`, `trl kto`), or by "
+    "keys that no other has. An evaluation is shown where its batch is larger than that of training.",
 )
 
 

@@ -139,7 +139,7 @@ class _Cards:
                 settings,
                 keep_gradients=settings.records and self.strategy.keep_gradients,
                 accumulate=job.run.grad_accum > 1 and self.strategy.accumulates_whole,
-                arrival=front and front.leaves(),
+                arrival=None if front is None else front.leaves(),
                 sends=sends,
             )
 

@@ -13,6 +13,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from memcalc.errors import InputError
 from memcalc.importers.facts import FLAG, Facts, whole
 from memcalc.importers.format import Format, finish, formats, load, read_into, recognised
 from memcalc.importers.links import follow, over_bases
@@ -82,7 +83,14 @@ def import_files(
         from memcalc.importers.commands import read_command
 
         read_command(facts, command)
+        _refuse_what_does_not_train(facts, given=bool(sources) or any(name != "model" and not name.startswith("hardware.") for name in flags or {}))
     return finished(facts, sources)
+
+
+def _refuse_what_does_not_train(facts: Facts, *, given: bool) -> None:
+    if "~does_not_train" in facts.found and not given:
+        name = facts.get("~does_not_train")
+        raise InputError(f"{name}: none of its arguments says how it trains; if it does, give its file, or --micro-batch and --seq-len", where="command")
 
 
 def _flagged(flags: Mapping[str, Any]) -> Facts:

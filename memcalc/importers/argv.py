@@ -12,6 +12,8 @@ from memcalc.importers.source import Place, Source
 _ASSIGNED = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=.*", re.DOTALL)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 NAME = "command"
+BEFORE = ("env", "export", "sudo", "nohup", "time", "exec", "&&", ";")
+"""Words that may stand before a program and change nothing of what it does."""
 
 
 class Words(NamedTuple):
@@ -38,11 +40,13 @@ class Words(NamedTuple):
 def variables(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """Environment variables in front, with ``env`` and ``export`` or without, and the rest."""
     words, found = list(argv), dict[str, str]()
-    while words and (words[0] in ("env", "export", "sudo", "nohup", "time", "exec", "&&", ";") or _VARIABLE.fullmatch(words[0])):
+    while words and (words[0] in BEFORE or _VARIABLE.fullmatch(words[0])):
         word = words.pop(0)
         if _VARIABLE.fullmatch(word):
             name, _, value = word.partition("=")
-            found[name] = value
+            found[name] = value.removesuffix(";")
+        while word in ("env", "sudo", "time") and words and words[0].startswith("-"):
+            del words[: 2 if words[0] in ("-u", "-g", "-C") else 1]
     return found, words
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from memcalc.errors import InputError
-from memcalc.importers import launchers
-from memcalc.importers.argv import Words, as_source, split, variables
+from memcalc.importers import launchers, trl
+from memcalc.importers.argv import Words, as_source, split
 from memcalc.importers.facts import COMMAND, Facts, Link
-from memcalc.importers.format import Format, load, normal, read_into
-from memcalc.importers.links import name_deepspeed
+from memcalc.importers.format import Format, load, normal, read_into, recognised
+from memcalc.importers.links import located, name_deepspeed
+from memcalc.importers.rules import names
+from memcalc.importers.source import read_source
+from memcalc.importers.wrappers import unwrapped
 
 MODULES = (
     ("openrlhf.", "openrlhf"), ("verl.trainer.fsdp_sft", "verl_sft"), ("verl.", "verl"), ("torchtitan", "torchtitan"),
@@ -25,12 +27,40 @@ SCRIPTS = (
     (r"fsdp_sft_trainer\.py", "verl_sft"), (r"run_grpo\w*\.py", "nemo_rl"),
     (r"launch_server(\.py)?", "sglang"), (r"api_server(\.py)?", "vllm"),
 )  # fmt: skip
+MARKS = (
+    ("megatron", names("tensor_model_parallel_size pipeline_model_parallel_size use_distributed_optimizer micro_batch_size train.micro_batch_size "
+     "train.global_batch_size train.train_iters model.tensor_model_parallel_size model.pipeline_model_parallel_size model.seq_length dataset.seq_length "
+     "model.micro_batch_size model.global_batch_size")),
+    ("llamafactory", ("finetuning_type", "cutoff_len")),
+    ("ms_swift", ("tuner_type", "train_type", "split_dataset_ratio")),
+    ("openrlhf", ("zero_stage", "ds.zero_stage", "micro_train_batch_size")),
+    ("verl", ("actor_rollout_ref.model.path",)),
+    ("deepspeed_chat", ("actor_model_name_or_path",)),
+    ("automodel", names("step_scheduler.local_batch_size step_scheduler.global_batch_size step_scheduler.max_steps model.pretrained_model_name_or_path")),
+    ("torchtitan", ("training.local_batch_size", "parallelism.tensor_parallel_degree", "activation_checkpoint.mode")),
+)  # fmt: skip
+"""Formats by names of arguments that no other has."""
 OPENRLHF = {"train_dpo": "dpo", "train_rm": "reward", "train_kd": "distill", "train_kto": "kto", "train_ppo_ray": "ppo", "train_ppo": "ppo"}
 """Tasks by the module of OpenRLHF."""
-FILES = frozenset(("config", "config_file", "job.config_file", "job.config_path", "yaml_cfg", "config_path", "extra_llm_api_options"))
+FILES = frozenset(names("config c cfg config_file config_yaml job.config_file job.config_path yaml_cfg config_path extra_llm_api_options"))
 """Flags that name a configuration of the program itself."""
-OWN_FILES = ("torchtune", "torchtitan", "vllm", "sglang", "trtllm", "nemo_rl")
+OWN_FILES = ("torchtune", "torchtitan", "vllm", "sglang", "trtllm", "nemo_rl", "ms_swift", "ms_swift_serve", "automodel", "litgpt")
 """Formats whose files are of the same format."""
+SHARED_FILES = ("deepspeed", "accelerate", "peft", "trainer")
+"""Formats of files that say nothing of whose arguments stand beside them."""
+SAY_LITTLE = names(
+    "model model_id model_path model_name_or_path dtype torch_dtype load_in_4bit load_in_8bit attn_implementation max_length use_cache "
+    "model_max_length max_new_tokens deepspeed"
+)
+"""Keys that a script which does not train has, too."""
+ALIASES = {
+    "accelerate.commands.launch": ("accelerate", "launch"),
+    "accelerate.commands.accelerate_cli": ("accelerate",),
+    "deepspeed.launcher.runner": ("deepspeed",),
+    "torch.distributed.run": ("torchrun",),
+    "torch.distributed.launch": ("torchrun",),
+}
+"""Launchers as modules behind ``python -m``."""
 SHORT = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size", "q": "quantization"}
 ENDINGS = (".yaml", ".yml", ".json", ".toml")
 MAX_WORDS = 5000
@@ -46,15 +76,11 @@ def read_command(facts: Facts, argv: Sequence[str]) -> None:
     """
     if len(argv) > MAX_WORDS:
         raise InputError(f"has {len(argv):,} words", where="command")
-    words = [word for word in argv if word.strip() and word not in ("\\", "\\\n")]
-    env, words = variables(shlex.split(words[0]) if len(words) == 1 and " " in words[0] else words)
-    facts.env = {**facts.env, **env}
+    words = unwrapped(facts, argv)
     for name in ALLOCATOR:
-        if "expandable_segments:true" in env.get(name, "").replace(" ", "").lower():
+        if "expandable_segments:true" in facts.env.get(name, "").replace(" ", "").lower():
             facts.put("expandable_segments", value=True, where=name)
     facts.rank = COMMAND
-    if not words:
-        raise InputError("no program stands in the command", where="command")
     _program(facts, words)
 
 
@@ -71,35 +97,17 @@ def _program(facts: Facts, words: list[str]) -> None:
         _script(facts, launchers.accelerate(facts, rest))
     elif name in OWN:
         OWN[name](facts, rest)
-    elif name in ("srun", "mpirun", "numactl", "uv", "ray"):
-        _behind(facts, rest, name)
-    elif name in ("bash", "sh", "zsh", "sbatch") or name.endswith(".sh"):
-        raise InputError(f"{words[0]}: a shell script is not read; give the launch command that it runs", where="command")
     elif words[0].startswith("--"):
         _arguments(facts, words, _by_keys(split(words)))
     else:
-        _script(facts, words)
-
-
-def _behind(facts: Facts, words: list[str], name: str) -> None:
-    """What a job starter runs: from the first word that is a known program."""
-    known = re.compile(r"(python[\d.]*|torchrun|deepspeed|accelerate|llamafactory-cli|axolotl|swift|megatron|tune|vllm|sglang|trtllm-serve)")
-    for at, word in enumerate(words):
-        if known.fullmatch(word.rpartition("/")[2].lower()):
-            facts.assumed.append(f"{name}: what it starts is counted on the cards that the rest of the command names")
-            _program(facts, words[at:])
-            return
-    raise InputError(f"no program that is known stands behind {name}", where="command")
+        _script(facts, words, alone=True)
 
 
 def _python(facts: Facts, words: list[str]) -> None:
     while words and words[0] in ("-u", "-O", "-B", "-W", "-X"):
         words = words[2:] if words[0] in ("-W", "-X") else words[1:]
-    if words[:1] == ["-m"] and words[1:2] and words[1].startswith(("torch.distributed.run", "torch.distributed.launch")):
-        _script(facts, launchers.torchrun(facts, words[2:]))
-        return
-    if words[:2] == ["-m", "accelerate.commands.launch"]:
-        _script(facts, launchers.accelerate(facts, ["launch", *words[2:]]))
+    if words[:1] == ["-m"] and words[1:2] and words[1] in ALIASES:
+        _program(facts, [*ALIASES[words[1]], *words[2:]])
         return
     _script(facts, words, alone=True)
 
@@ -117,33 +125,58 @@ def _script(facts: Facts, words: list[str], *, alone: bool = False) -> None:
         last = name.rpartition("/")[2]
         found = next((format_ for pattern, format_ in SCRIPTS if re.fullmatch(pattern, last)), None)
     format_name = found or _by_keys(split(rest))
+    if alone and "~started" in facts.found:
+        facts.put("~world", facts.get("~started"), facts.where("~started"))
+    elif alone and format_name in ("trainer", "llamafactory", "ms_swift", "axolotl", "litgpt"):
+        facts.put("~world", 1, "a single process")
+    if format_name == "trainer":
+        trl.named(facts, name, where=name)
+        if alone and "~trl" not in facts.found:
+            _must_train(facts, name, rest)
     if name.startswith("openrlhf."):
         facts.put("task", OPENRLHF.get(name.rpartition(".")[2], "train"), name)
-    if alone and format_name in ("trainer", "llamafactory", "ms_swift", "axolotl"):
-        facts.put("~world", 1, "a single process")
     _arguments(facts, rest, format_name)
 
 
+def _must_train(facts: Facts, name: str, words: Sequence[str]) -> None:
+    """Note a script of which nothing says that it trains, for whoever knows what else is given."""
+    parsed = split(words)
+    said = {normal(key) for key, _, _ in parsed.given} & set(load("trainer").keys) - set(SAY_LITTLE)
+    if not said and not any(_named(parsed)) and not re.search(r"train|tun|sft|dpo|ppo|grpo|run_clm", name):
+        facts.put("~does_not_train", name, name)
+
+
 def _by_keys(words: Words) -> str:
-    """The format of a script's arguments, by their names."""
+    """The format of a script's arguments, by their names, or by that of a file that they name."""
     keys = {normal(key) for key, _, _ in words.given}
-    tests: tuple[tuple[str, set[str]], ...] = (
-        ("megatron", {"tensor_model_parallel_size", "pipeline_model_parallel_size", "use_distributed_optimizer", "micro_batch_size"}),
-        ("llamafactory", {"finetuning_type", "cutoff_len"}),
-        ("ms_swift", {"tuner_type", "train_type", "split_dataset_ratio"}),
-        ("openrlhf", {"zero_stage", "ds.zero_stage", "micro_train_batch_size"}),
-        ("verl", {"actor_rollout_ref.model.path"}),
-        ("deepspeed_chat", {"actor_model_name_or_path"}),
-    )
-    return next((name for name, marks in tests if keys & marks), "trainer")
+    return next((name for name, marks in MARKS if keys & set(marks)), None) or _by_file(words) or "trainer"
 
 
-def _arguments(facts: Facts, words: Sequence[str], format_name: str, *, positional: bool = False) -> None:
+def _by_file(words: Words) -> str | None:
+    for path, shown in _named(words):
+        found = located(Link(path, shown, "."))
+        if found is not None:
+            name = recognised(read_source(found)).name
+            return None if name in SHARED_FILES else name
+    return None
+
+
+def _named(words: Words) -> Iterator[tuple[str, str]]:
+    """Files of a program's own that its words name, and by what."""
+    for key, value, shown in words.given:
+        if normal(key) in FILES and isinstance(value, str) and value.endswith(ENDINGS):
+            yield value, shown
+    for word in words.plain:
+        if word.endswith(ENDINGS):
+            yield word, "command"
+
+
+def _arguments(facts: Facts, words: Sequence[str] | Words, format_name: str, *, positional: bool = False) -> None:
     """A program's own arguments, and the files that it names."""
     format_ = load(format_name)
-    parsed = split(words)
+    parsed = words if isinstance(words, Words) else split(words)
     _name_files(facts, parsed, format_, positional=positional)
-    parsed = parsed.without(*FILES)
+    parsed = parsed.without(*(FILES - {"c"} if not str(parsed.get("c")).endswith(ENDINGS) else FILES))
     if format_name == "vllm":
         parsed = Words(tuple((_long(key, shown), value, shown) for key, value, shown in parsed.given), parsed.plain)
     if "~started_by_deepspeed" in facts.found and format_name == "trainer":
@@ -159,12 +192,9 @@ def _long(key: str, shown: str) -> str:
 
 
 def _name_files(facts: Facts, parsed: Words, format_: Format, *, positional: bool) -> None:
-    for key, value, shown in parsed.given:
-        if normal(key) in FILES and isinstance(value, str) and value.endswith(ENDINGS):
-            facts.links.append(Link(value, shown, ".", format_.name if format_.name in OWN_FILES else ""))
-    for word in parsed.plain:
-        if word.endswith(ENDINGS):
-            facts.links.append(Link(word, "command", ".", format_.name if positional else ""))
+    for path, shown in _named(parsed):
+        own = positional if shown == "command" else format_.name in OWN_FILES
+        facts.links.append(Link(path, shown, ".", format_.name if own else ""))
 
 
 def _plain_deepspeed(facts: Facts, parsed: Words) -> Words:
@@ -222,6 +252,8 @@ def _swift(facts: Facts, words: list[str]) -> None:
 
 
 def _megatron(facts: Facts, words: list[str]) -> None:
+    if words[:1] not in (["sft"], ["rlhf"], ["pt"]):
+        raise InputError(f"megatron {words[0] if words else ''}: it does not train; megatron sft, pt and rlhf are read", where="command")
     facts.put("~megatron_keys", value=True, where="megatron")
     _swift(facts, words)
 
@@ -263,12 +295,36 @@ def _llamacpp(facts: Facts, words: list[str]) -> None:
     _arguments(facts, words, "llamacpp")
 
 
+def _automodel(facts: Facts, words: list[str]) -> None:
+    """``automodel finetune llm -c f.yaml``, and ``automodel f.yaml --nproc-per-node 8``."""
+    while words[:1] and words[0] in ("finetune", "pretrain", "kd", "benchmark", "llm", "vlm"):
+        words = words[1:]
+    parsed = split(words)
+    launchers.processes(facts, parsed, each=("nproc_per_node",), nodes=("nnodes",))
+    launchers.every_card(facts, "automodel")
+    _arguments(facts, parsed.without("nproc_per_node", "nnodes"), "automodel", positional=True)
+
+
+def _litgpt(facts: Facts, words: list[str]) -> None:
+    if words[:1] == ["finetune"]:
+        words = ["finetune_lora", *words[1:]]
+    if not words or not words[0].startswith(("finetune", "pretrain")):
+        raise InputError(f"litgpt {words[0] if words else ''}: litgpt finetune_lora, finetune_full and pretrain are read", where="command")
+    facts.put("~recipe", words[0], f"litgpt {words[0]}")
+    rest = words[1:]
+    if rest and not rest[0].startswith("-"):
+        rest = ["--checkpoint_dir" if words[0] != "pretrain" else "--model_name", *rest]
+    _arguments(facts, split(rest), "litgpt", positional=True)
+
+
 def _trl(facts: Facts, words: list[str]) -> None:
     if not words:
         raise InputError("trl: a trainer such as sft was expected", where="command")
+    if words[0] == "vllm-serve":
+        _arguments(facts, words[1:], "vllm")
+        return
+    trl.named(facts, words[0], where=f"trl {words[0]}", sure=True)
     _arguments(facts, words[1:], "trainer")
-    if words[0] in ("dpo", "grpo", "kto", "rloo", "reward"):
-        facts.put("task", words[0], f"trl {words[0]}")
 
 
 OWN: dict[str, Any] = {
@@ -277,6 +333,8 @@ OWN: dict[str, Any] = {
     "axolotl": _axolotl,
     "swift": _swift,
     "megatron": _megatron,
+    "automodel": _automodel,
+    "litgpt": _litgpt,
     "tune": _tune,
     "vllm": _vllm,
     "sglang": _sglang,

@@ -57,6 +57,7 @@ def deepspeed(facts: Facts, words: list[str]) -> list[str]:
         if count:
             facts.put("~world", count, "--include")
     processes(facts, own, each=("num_gpus",), nodes=("num_nodes",))
+    every_card(facts, "deepspeed")
     facts.put("~started_by_deepspeed", value=True, where="deepspeed")
     return rest
 
@@ -75,6 +76,8 @@ def accelerate(facts: Facts, words: list[str]) -> list[str]:
             write(facts, format_, Entry("distributed_type", {"use_fsdp": "FSDP", "use_deepspeed": "DEEPSPEED", "multi_gpu": "MULTI_GPU"}[name], shown))
         elif name not in ("main_process_port", "main_process_ip", "machine_rank", "num_cpu_threads_per_process", "rdzv_backend", "gpu_ids", "quiet", "module"):
             write(facts, format_._replace(strict=False), Entry(_section(name), value, shown))
+    if own.get("config_file") is None:
+        every_card(facts, "accelerate launch")
     facts.files.append(("accelerate launch", format_.title))
     facts.formats.add("accelerate")
     return rest
@@ -136,6 +139,17 @@ def processes(facts: Facts, own: Words, *, each: Sequence[str], nodes: Sequence[
         value = own.get(*names)
         if value is not None:
             _count(facts, fact, str(value), f"--{names[0]}")
+
+
+def every_card(facts: Facts, name: str) -> None:
+    """Of a launcher that starts a process on every card that it sees, where it was not told how many."""
+    if {"~world", "~gpus_per_node", "hardware.gpus"} & set(facts.found):
+        return
+    visible = [card for card in facts.env.get("CUDA_VISIBLE_DEVICES", "").split(",") if card.strip().isdigit()]
+    if visible:
+        facts.put("~gpus_per_node", len(visible), "CUDA_VISIBLE_DEVICES")
+    else:
+        facts.unused.append(f"{name}: starts a process on every card that it finds at launch; give --gpus")
 
 
 def _count(facts: Facts, fact: str, text: str, where: str) -> None:

@@ -13,7 +13,7 @@ Write = Callable[[Facts, Entry], None]
 ATTENTION = {
     "flash_attention_2": "flash_attention_2", "flash_attention_3": "flash_attention_2", "flash_attn": "flash_attention_2", "fa2": "flash_attention_2",
     "fa3": "flash_attention_2", "flash": "flash_attention_2", "flash_attn_3": "flash_attention_2", "sdpa": "sdpa", "eager": "eager",
-    "disabled": "eager", "unfused": "eager",
+    "te": "flash_attention_2", "disabled": "eager", "unfused": "eager",
 }  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""NeMo-RL's YAML (DTensor or Megatron workers), and NeMo Automodel's."""
+"""NeMo-RL's YAML (DTensor or Megatron workers)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from memcalc.errors import InputError
 from memcalc.importers import reinforcement
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
-from memcalc.importers.rules import Write, each, names, switch, unless, whole_number, word
+from memcalc.importers.rules import Write, each, names, switch, whole_number, word
 
 VERSION = "NeMo-RL 0.5"
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "hf": "transformers", "megatron": "transformers"}
@@ -21,17 +21,11 @@ SECTIONS = (
 
 
 def recognise(keys: Mapping[str, Any]) -> bool:
-    """By ``policy`` beside an algorithm, or what a recipe overrides of another file; Automodel by ``_target_`` in its model."""
-    model = keys.get("model")
-    automodel = isinstance(model, Mapping) and "_target_" in model and ("distributed" in keys or "step_scheduler" in keys)
+    """By ``policy`` beside an algorithm, or what a recipe overrides of another file."""
     over = keys.get("defaults")
     bases = [over] if isinstance(over, str) else over if isinstance(over, list) else []
     recipe = any(isinstance(base, str) and base.endswith((".yaml", ".yml")) for base in bases) and any(key in keys for key in SECTIONS)
-    return (
-        recipe
-        or automodel
-        or ("policy" in keys and any(key in keys for key in ("grpo", "ppo", "generation", "dpo", "sft", "rm", "distillation", "loss_fn", "cluster")))
-    )
+    return recipe or ("policy" in keys and any(key in keys for key in ("grpo", "ppo", "generation", "dpo", "sft", "rm", "distillation", "loss_fn", "cluster")))
 
 
 def _below(section: str) -> dict[str, Rule]:
@@ -51,11 +45,6 @@ def _below(section: str) -> dict[str, Rule]:
 
 def _algorithm(name: str) -> Write:
     return lambda facts, entry: facts.put("task", name, entry.where)
-
-
-def _adapters(facts: Facts, entry: Entry) -> None:
-    facts.put("~lora", value=True, where=entry.where)
-    facts.put("lora.r", entry.number, entry.where)
 
 
 def _distillation(facts: Facts, entry: Entry) -> None:
@@ -88,7 +77,7 @@ KEYS: dict[str, Rule] = {
     "ppo.ppo_epochs": each(_algorithm("ppo"), whole_number("rl.epochs")),
     "value.model_name": "roles.critic.model",
     "value.train_micro_batch_size": whole_number("roles.critic.micro_batch"),
-    "value.dtensor_cfg.activation_checkpointing": switch("roles.critic.recompute", "full", "none"),
+    "value.dtensor_cfg.activation_checkpointing": switch("roles.critic.recompute", "submodules", "none"),
     "rm.max_num_epochs": _algorithm("reward"),
     "rm.max_num_steps": _algorithm("reward"),
     "distillation.num_prompts_per_step": _distillation,
@@ -98,19 +87,6 @@ KEYS: dict[str, Rule] = {
     "dpo.max_num_epochs": _algorithm("dpo"),
     "cluster.gpus_per_node": whole_number("~gpus_per_node"),
     "cluster.num_nodes": whole_number("~nodes"),
-    "model.pretrained_model_name_or_path": "model",
-    "model.torch_dtype": "~load_dtype",
-    "distributed.strategy": lambda facts, entry: facts.put("~strategy", entry.word, entry.where),
-    "distributed.tp_size": whole_number("sharding.tp"),
-    "distributed.cp_size": whole_number("sharding.cp"),
-    "distributed.sequence_parallel": "sharding.sp",
-    "distributed.activation_checkpointing": switch("recompute", "full", "none"),
-    "step_scheduler.local_batch_size": whole_number("micro_batch"),
-    "step_scheduler.global_batch_size": whole_number("~global_batch"),
-    "packed_sequence.packed_sequence_size": lambda facts, entry: facts.put("seq_len", entry.number, entry.where) if entry.number > 0 else None,
-    "peft.dim": _adapters,
-    "quantization.load_in_4bit": switch("~bits", 4, None),
-    "fp8.enabled": unless("false"),
 }
 
 
@@ -127,7 +103,7 @@ def finish(facts: Facts) -> None:
         if f"~{section}.{degree}" in facts.found:
             facts.put(f"sharding.{degree}", facts.get(f"~{section}.{degree}"), facts.where(f"~{section}.{degree}"))
     if facts.get(f"~{section}.recompute", False):
-        facts.put("recompute", "full", facts.where(f"~{section}.recompute"))
+        facts.put("recompute", "full" if megatron else "submodules", facts.where(f"~{section}.recompute"))
     low = facts.get("~load_dtype", "bfloat16")
     if megatron:
         facts.put("code", "megatron", facts.where("~megatron"))
@@ -161,7 +137,7 @@ def _cast(facts: Facts) -> None:
 
 FORMAT = Format(
     name="nemo_rl",
-    title="NeMo-RL and NeMo Automodel YAML",
+    title="NeMo-RL YAML",
     version=VERSION,
     rank=TRAINER,
     recognise=recognise,
@@ -169,12 +145,12 @@ FORMAT = Format(
     ignored=names(
         "policy.* grpo.* ppo.* dpo.* sft.* rm.* distillation.* value.* loss_fn.* value_loss_fn.* "
         "checkpoint* data.* data env.* logger.* cluster.* reward_penalties.* recipe model.* "
-        "distributed.* step_scheduler.* dataset.* validation_dataset* dataloader.* validation_dataloader* optimizer.* lr_scheduler.* rng.* dist_env.* "
-        "loss_fn wandb.* peft.* packed_sequence.* env teacher.* ci.* clip_grad_norm.* data_plane.* compile.*"
+        "loss_fn env teacher.* data_plane.*"
     ),
     defaults={"micro_batch": 1},
     finish=finish,
     order=13,
     bases="defaults",
-    notes="The files that `defaults` names are merged, the later winning, before references are followed.",
+    notes="The files that `defaults` names are merged, the later winning, before references are followed. DTensor workers checkpoint norms, "
+    "attention and network of each layer one by one: `recompute: submodules`.",
 )  # fmt: skip

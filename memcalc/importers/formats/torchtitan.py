@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memcalc.errors import InputError
-from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
+from memcalc.importers.facts import FLAG, TRAINER, Entry, Facts, Rule, whole
 from memcalc.importers.format import Format
 from memcalc.importers.rules import names, switch, unless, when, whole_number
 from memcalc.specs.run import Run
@@ -66,9 +66,8 @@ def _selective(facts: Facts, entry: Entry) -> None:
 
 def _schedule(facts: Facts, entry: Entry) -> None:
     if entry.word in SCHEDULES:
-        facts.put("sharding.pp_schedule", SCHEDULES[entry.word], entry.where)
-        if entry.word in TWO_CHUNKS:
-            facts.put("~two_chunks", value=True, where=entry.where)
+        facts.put("~schedule", SCHEDULES[entry.word], entry.where)
+        facts.put("~two_chunks", entry.word in TWO_CHUNKS, entry.where)
     else:
         facts.leave(entry)
 
@@ -116,6 +115,23 @@ KEYS: dict[str, Rule] = {
 }
 
 
+def pipelined(facts: Facts, *, framework: str) -> None:
+    """Of a pipeline the micro-batches that go through it, which a rank's batch is cut into, and two stages of a rank where its schedule has them."""
+    if facts.get("sharding.pp", 1) == 1:
+        return
+    if facts.get("~schedule"):
+        facts.put("sharding.pp_schedule", facts.get("~schedule"), facts.where("~schedule"))
+    if facts.get("~two_chunks"):
+        facts.default("sharding.vpp", value=2, framework=framework)
+    local, part = whole(facts.get("micro_batch", 1), name="micro_batch"), facts.get("~pp_micro", 1)
+    if local % part:
+        raise InputError(f"a batch of {local} is not cut into micro-batches of {part}", where=facts.where("~pp_micro", "micro_batch"))
+    if facts.found["micro_batch"].rank < FLAG and local != part:
+        facts.override("micro_batch", part, f"{facts.where('micro_batch', '~pp_micro')}: what goes through the pipeline at a time")
+        if facts.get("~global_batch") is None or facts.get("~schedule") == "gpipe":
+            facts.put("grad_accum", local // part, facts.where("~pp_micro"))
+
+
 def finish(facts: Facts) -> None:
     """Engine, optimizer, model, micro-batches."""
     for name, value in {"dtype": "float32", "autocast": "bfloat16", "sharding.reduce_dtype": "float32", "recompute": "selective"}.items():
@@ -130,8 +146,7 @@ def finish(facts: Facts) -> None:
         facts.put("optimizer_foreach", value=False, where=facts.where("~titan_kernel"))
     if facts.get("sharding.tp", 1) > 1:
         facts.default("sharding.sp", value=True, framework=VERSION)
-    if facts.get("sharding.pp", 1) > 1 and facts.get("~two_chunks"):
-        facts.default("sharding.vpp", value=2, framework=VERSION)
+    pipelined(facts, framework=VERSION)
     if facts.get("sharding.pp", 1) > 1 and "sharding.reshard_after_forward" not in facts.found:
         facts.default("sharding.reshard_after_forward", value=False, framework=f"{VERSION} beside a pipeline")
     name, flavor = facts.get("~titan_name"), facts.get("~titan_flavor")

@@ -1,0 +1,71 @@
+"""What stands before the program of a command."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from memcalc.errors import InputError
+from memcalc.importers.facts import Facts
+from memcalc.importers.wrappers import unwrapped, words_of
+
+TRAIN = ["torchrun", "--nproc_per_node", "8", "train.py"]
+TEXT = shlex.join(TRAIN)
+WRAPPED = [
+    f"nohup {TEXT} > log.txt 2>&1 &",
+    f"sudo -E -u me env A=1 {TEXT} | tee log",
+    f"time timeout 10h numactl -N 0 {TEXT}",
+    f"uv run --with trl {TEXT}",
+    f"conda run -n tune {TEXT}",
+    f"cd run && pip install trl; export N=8 && {TEXT} && echo done",
+    f"srun -N 2 --job-name vllm --ntasks-per-node=1 bash -lc '{TEXT}'",
+    f"ray job submit --address http://x --working-dir tune -- {TEXT}",
+    f"docker run -it --rm --gpus all --shm-size 32g -v /a:/b --name vllm -e N=8 image:1 {TEXT}",
+    f"docker run --entrypoint torchrun image {shlex.join(TRAIN[1:])}",
+    f"apptainer exec --nv image.sif bash -c '{TEXT}'",
+    "$ N=8 torchrun \\\n  --nproc_per_node ${M:-$N} train.py  # the main one",
+]
+
+
+@pytest.mark.parametrize("text", WRAPPED, ids=[text[:30] for text in WRAPPED])
+def test_a_command_is_found_behind(text: str) -> None:
+    assert unwrapped(Facts(), [text]) == TRAIN
+
+
+def test_words_of_argv_are_as_those_of_a_text() -> None:
+    for text in WRAPPED[:-1]:
+        assert unwrapped(Facts(), shlex.split(text)) == TRAIN
+
+
+def test_an_image_that_is_a_server_is_given_arguments_alone() -> None:
+    start = ["docker", "run", "--gpus", "all", "-p", "8000:8000"]
+    assert unwrapped(Facts(), [*start, "vllm/vllm-openai:latest", "--model", "llama-7b"]) == ["vllm", "serve", "--model", "llama-7b"]
+    with pytest.raises(InputError, match="no program that is known"):
+        unwrapped(Facts(), [*start, "some/server:1", "--model", "llama-7b"])
+
+
+def test_a_starter_says_how_many_processes_there_are_and_on_how_many_nodes() -> None:
+    facts = Facts()
+    assert unwrapped(facts, shlex.split("srun -N 4 --ntasks-per-node=8 python t.py --nnodes $SLURM_NNODES")) == ["python", "t.py", "--nnodes", "4"]
+    assert facts.get("~started") == 32
+    unwrapped(facts, shlex.split("mpirun -np 16 --hostfile h python t.py"))
+    assert facts.get("~started") == 16
+
+
+def test_variables_in_front_are_put_in_their_places_and_others_stay() -> None:
+    facts = Facts()
+    assert unwrapped(facts, ["N=2", "torchrun", "--nnodes", "$N", "--nproc_per_node", "$GPUS", "x=${oc.env:N}"])[2::2] == ["2", "$GPUS"]
+    assert facts.env == {"N": "2"}
+
+
+@pytest.mark.parametrize(
+    "words", [["bash", "run.sh"], ["srun", "sh", "run.sh"], ["docker", "ps"], ["sudo"], ['torchrun "a b'], [" ".join(["nohup uv run"] * 20)]]
+)
+def test_what_starts_nothing_that_is_known_is_refused(words: list[str]) -> None:
+    with pytest.raises(InputError):
+        unwrapped(Facts(), words)
+
+
+def test_remarks_and_continued_lines_are_as_in_a_shell() -> None:
+    assert words_of("# first\nA=1 \\\n  b 'c # d'") == ["A=1", "b", "c # d"]

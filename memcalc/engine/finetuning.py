@@ -32,7 +32,8 @@ OF_TRAINED_MODULES = (*OF_ONE_LOSS, "packing", "fp8")
 
 OF_TRAINING = (
     *("lengths", "holds_logits", "upcast_logits"),
-    *("loss", "optimizer", "optimizer_foreach", "momentum", "optimizer_rank", "optim_target_modules", "grad_accum", "trainable_layers", "checkpoint_save"),
+    *("loss", "grad_accum", "trainable_layers", "checkpoint_save"),
+    *("optimizer", "optimizer_foreach", "optimizer_in_backward", "momentum", "optimizer_rank", "optim_target_modules"),
     *("recompute", "recompute_method", "recompute_num_layers", "recompute_modules", "use_reentrant"),
     *("sharding.reduce_dtype", "sharding.gradient_as_bucket_view", "sharding.bucket_cap_mb", "sharding.sync_each_batch"),
     *("offload.optimizer", "offload.activations"),

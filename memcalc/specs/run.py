@@ -208,6 +208,7 @@ class Run(Spec):
     fp8_params: bool = Field(False, description="te, megatron: weights of layers are held in fp8 (fp8_param_gather), not in bf16 beside their copies")
     optimizer: str = Field("adamw_torch", description="by its transformers name")
     optimizer_foreach: bool | None = Field(None, description="multi-tensor step, where the optimizer's default is not wanted")
+    optimizer_in_backward: bool = Field(False, description="each weight steps as its gradient is there, which then goes (torchtune's optimizer_in_bwd)")
     momentum: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="of sgd and rmsprop")
     optimizer_rank: Count = Field(128, description="galore and apollo: rank of the projected gradients")
     optim_target_modules: str | tuple[str, ...] = Field(

@@ -127,6 +127,15 @@ def test_a_step_in_backward_keeps_few_gradients(name: str) -> None:
     assert answer.instant("optimizer_step").allocated_bytes - answer.instant("start").allocated_bytes < 10**6
 
 
+def test_any_optimizer_may_step_in_backward() -> None:
+    """Of gradients the largest weight's is left; it adds none up, and all is on one card."""
+    whole, hooked = (run("paged_adamw_32bit", recompute="full", seq_len=64, optimizer_in_backward=x) for x in (False, True))
+    assert abs(whole.peak.allocated_bytes - hooked.peak.allocated_bytes - 2 * (32 * MATRICES + TABLE)) < 2**26
+    for more in ({"grad_accum": 2}, {"hardware": {"gpus": 2}}):
+        with pytest.raises(InputError, match="in backward"):
+            run("adamw_torch", optimizer_in_backward=True, **more)
+
+
 def test_a_tied_tables_gradient_waits_in_backward() -> None:
     """From the head to the embedding, where the two are summed; it is stepped with once, in fp32, and what was counted goes again."""
     answer = run("lomo", model="qwen2.5-0.5b")

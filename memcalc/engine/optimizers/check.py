@@ -23,7 +23,9 @@ def check_optimizer(job: Job, optimizer: Optimizer) -> None:
         raise InputError(f"engine megatron has optimizers of its own, which {' and '.join(MEGATRON)} stand for, not {name}", where="optimizer")
     if optimizer.whole_matrices and engine != "ddp":
         raise InputError(f"{name} needs whole matrices, which engine {engine} cuts or flattens; use engine ddp", where="optimizer")
-    if not optimizer.keeps_gradients:
+    if run.optimizer_in_backward and (run.task != "train" or run.grad_accum > 1):
+        raise InputError("a step in backward adds up no gradients, and is known for task train: grad_accum 1", where="optimizer_in_backward")
+    if run.optimizer_in_backward or not optimizer.keeps_gradients:
         if engine != "ddp" or not isinstance(job.mesh.world, int) or job.mesh.world > 1:
             raise InputError(f"{name} steps in backward, before gradients could be reduced: one card, engine ddp", where="optimizer")
         if optimizer.whole_matrices and run.grad_accum > 1:

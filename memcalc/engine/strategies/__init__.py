@@ -11,7 +11,7 @@ from memcalc.specs.job import Job
 
 def strategy_for(job: Job) -> type[Strategy]:
     """The class of the engine that a job names: what `choose` in the module of that name picks, or its `Engine`; that of optimizers that step in backward."""
-    if job.run.task == "train" and not optimizer_for(job.run.optimizer).keeps_gradients:
+    if job.run.task == "train" and (job.run.optimizer_in_backward or not optimizer_for(job.run.optimizer).keeps_gradients):
         from memcalc.engine.strategies._in_backward import InBackward
 
         return InBackward

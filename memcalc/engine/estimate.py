@@ -147,19 +147,14 @@ SLIGHT = 0.001
 def with_peer(job: Job, first: Walked) -> list[Walked]:
     """The first data-parallel rank, and beside it the heaviest of those that hold more, by `SLIGHT` at least."""
     others = [(walk_rank(replace(job, dp_rank=rank)), rank) for rank in first.strategy.others()]
-    other, rank = max(others, key=lambda found: peak_of(found[0]), default=(first, 0))
-    if peak_of(other) <= peak_of(first) * (1 + SLIGHT):
+    other, rank = max(others, key=lambda found: found[0].peak_bytes, default=(first, 0))
+    if other.peak_bytes <= first.peak_bytes * (1 + SLIGHT):
         return [first]
     alike = job.mesh.tp
     return [
         first._replace(rank=first.rank | {"dp": 0}, num_ranks=first.num_ranks - alike),
         other._replace(rank=first.rank | {"dp": rank}, num_ranks=alike),
     ]
-
-
-def peak_of(walked: Walked) -> int:
-    """The most alive at any instant."""
-    return max(int(shot.total) for shot in walked.walk.instants.values())
 
 
 def _walk_stages(job: Job, *, detailed: bool) -> list[Walked]:

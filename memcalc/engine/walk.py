@@ -171,3 +171,8 @@ class Walked(NamedTuple):
     strategy: Strategy
     others_bytes: Any = 0
     host: tuple[Term, ...] = ()
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most alive at any instant; sizes are ints."""
+        return max(int(shot.total) for shot in self.walk.instants.values())

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from memcalc.engine.degrees import num_parts
 from memcalc.engine.estimate import walk_ranks
@@ -87,7 +88,7 @@ def needs(job: Job, batch: Ints, seq: Ints) -> Ints:
 
 def need(job: Job) -> int:
     """The same for the job as it is."""
-    return max(int(shot.total) for one in walk_ranks(job, detailed=False) for shot in one.walk.instants.values()) + outside_bytes(job)
+    return max(one.peak_bytes for one in walk_ranks(job, detailed=False)) + outside_bytes(job)
 
 
 def plays(job: Job, room_bytes: int) -> bool:
@@ -96,16 +97,12 @@ def plays(job: Job, room_bytes: int) -> bool:
         walked = walk_ranks(job, detailed=False)
     except InputError:
         return False
-    loaded = max(walked, key=lambda one: _peak(one.walk))
-    peak = _peak(loaded.walk)
+    loaded = max(walked, key=attrgetter("peak_bytes"))
+    peak = loaded.peak_bytes
     if peak + outside_bytes(job) > room_bytes:
         return False
     others = loaded.others_bytes
     return not reservation(job, loaded, peak - others, capacity_bytes=room_bytes - others).wanted_bytes
-
-
-def _peak(walk: Any) -> int:
-    return max(int(shot.total) for shot in walk.instants.values())
 
 
 def granule(job: Job) -> int:

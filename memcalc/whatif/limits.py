@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cache
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from memcalc.engine.estimate import walk_ranks
@@ -215,8 +216,7 @@ def _limit(key: str, asked: int, bound: int, safe: int, at: Callable[[int], Job]
         except InputError as error:
             there, stop = None, str(error)
     shown = there or at(bound)
-    walked = walk_ranks(shown)
-    walk = max((one.walk for one in walked), key=lambda w: max(shot.total for shot in w.instants.values()))
+    walk = max(walk_ranks(shown), key=attrgetter("peak_bytes")).walk
     name, shot = max(walk.instants.items(), key=lambda item: item[1].total)
     kinds: dict[str, int] = {}
     for path, num_bytes in shot.by_path.items():

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from memcalc.engine import step
-from memcalc.engine.estimate import estimate, estimate_job, peak_of, walk_rank
+from memcalc.engine.estimate import estimate, estimate_job, walk_rank
 from memcalc.engine.resolve import resolve
 from memcalc.engine.strategies import strategy_for
 from memcalc.engine.walk import Walk
@@ -225,7 +225,7 @@ def test_saving_gathers_module_by_module_at_stage_3_and_only_if_told(stage: int,
 def test_the_heaviest_data_parallel_rank_is_found(stage: int, accum: int) -> None:
     """By walking through the steps of all of them."""
     job = resolve(read_run("llama-3.2-1b", seq_len=512, dp=8, grad_accum=accum, zero=stage, engine="deepspeed"))
-    peaks = [peak_of(walk_rank(replace(job, dp_rank=rank))) for rank in range(8)]
+    peaks = [walk_rank(replace(job, dp_rank=rank)).peak_bytes for rank in range(8)]
     answer = estimate_job(job)
     assert answer.most_loaded.allocated_bytes == peaks[0]
     assert answer.heaviest.allocated_bytes == max(peaks)

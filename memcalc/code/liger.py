@@ -20,6 +20,7 @@ class Liger:
         relu_squared: that activation.
         cross_entropy: the loss of whole logits.
         fused_loss: the loss that makes logits in pieces (the run's `loss` says whether it runs).
+        chunk: times the bytes of hidden states, what logits of a piece have.
     """
 
     rope: bool = False
@@ -32,6 +33,7 @@ class Liger:
     relu_squared: bool = False
     cross_entropy: bool = False
     fused_loss: bool = False
+    chunk: int = 1
 
 
 NO_KERNELS = Liger()

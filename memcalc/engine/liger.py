@@ -17,21 +17,26 @@ from memcalc.specs.run import LigerSpec, Run
 if TYPE_CHECKING:
     from memcalc.specs.model import ModelSpec
 
+OF_HEADS = ("q_norm", "k_norm")
+OF_INPUTS = ("per_layer_projection_norm", "post_per_layer_input_norm")
 VERSION = "Liger-Kernel 0.8.5"
 LLAMA = Liger(rope=True, rms_norm=True, mlp=True, fused_loss=True)
 COPIES = replace(LLAMA, in_place=False)
 LATENT = replace(LLAMA, rope=False, experts=True)
 
 KERNELS: dict[str, Liger] = {
-    **dict.fromkeys(("llama", "mistral", "ministral", "qwen2", "qwen3", "smollm3", "phi3", "gemma", "hunyuan_v1_dense", "falcon_h1"), LLAMA),
+    **dict.fromkeys(("llama", "mistral", "ministral", "qwen2", "qwen3", "smollm3", "phi3", "gemma", "falcon_h1"), LLAMA),
     **dict.fromkeys(("gemma2", "gemma3_text", "exaone4"), COPIES),
-    **dict.fromkeys(("olmo2", "olmo3"), replace(COPIES, own=("q_norm", "k_norm"))),
-    **dict.fromkeys(("gemma4_text", "glm4", "qwen3_5_text"), replace(COPIES, rope=False)),
-    **dict.fromkeys(("mixtral", "qwen3_moe", "hunyuan_v1_moe"), replace(LLAMA, mlp=False, experts=True)),
+    **dict.fromkeys(("olmo2", "olmo3"), replace(COPIES, own=OF_HEADS)),
+    **dict.fromkeys(("glm4", "qwen3_5_text"), replace(COPIES, rope=False)),
+    "gemma4_text": replace(COPIES, rope=False, own=OF_INPUTS),
+    **dict.fromkeys(("mixtral", "qwen3_moe"), replace(LLAMA, mlp=False, experts=True)),
+    "hunyuan_v1_dense": replace(LLAMA, own=OF_HEADS),
+    "hunyuan_v1_moe": replace(LLAMA, own=OF_HEADS, mlp=False, experts=True),
     **dict.fromkeys(("qwen3_next", "qwen3_5_moe_text"), replace(COPIES, rope=False, experts=True)),
     **dict.fromkeys(("deepseek_v2", "deepseek_v3"), LATENT),
     "granite": replace(LLAMA, cross_entropy=True, fused_loss=False),
-    "gpt_oss": replace(LLAMA, mlp=False),
+    "gpt_oss": replace(LLAMA, mlp=False, chunk=8),
     "nemotron": Liger(relu_squared=True, fused_loss=True),
 }
 """By model type, what is swapped where nothing is said."""

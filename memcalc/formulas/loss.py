@@ -58,8 +58,8 @@ def cached_bytes(texts: Any, *, hidden: int) -> Any:
     return 2 * texts * hidden * 4
 
 
-def liger_chunk(tokens: Any, *, hidden: int, vocab: int) -> Any:
-    """Tokens whose logits Liger's fused linear cross-entropy makes at once: about as many bytes of logits as of hidden states.
+def liger_chunk(tokens: Any, *, hidden: int, vocab: int, budget: int = 1) -> Any:
+    """Tokens whose logits Liger's fused linear cross-entropy makes at once: about `budget` times as many bytes of logits as of hidden states.
 
     Source: liger_kernel/ops/fused_linear_cross_entropy.py, ``fused_linear_cross_entropy_forward`` (``chunk_size``).
 
@@ -67,13 +67,14 @@ def liger_chunk(tokens: Any, *, hidden: int, vocab: int) -> Any:
         tokens: in the batch.
         hidden: hidden_size.
         vocab: vocab_size.
+        budget: ``chunk_mem_const``.
 
     >>> liger_chunk(4 * 4096, hidden=4096, vocab=32000)
     2048
     >>> liger_chunk(100, hidden=4096, vocab=32000)
     16
     """
-    chunk = next_power_of_2(ceil_div(tokens, ceil_div(vocab, hidden)))
+    chunk = next_power_of_2(ceil_div(tokens, ceil_div(vocab, budget * hidden)))
     return chunk * (chunk <= tokens) + tokens * (chunk > tokens)
 
 

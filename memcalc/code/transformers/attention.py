@@ -76,7 +76,7 @@ def attend(ctx: Context, m: Attention, query: Tensor, key: Tensor, value: Tensor
     if mask is not None or m.head_dim > MAX_SHARED_HEAD_DIM:
         key, value = repeat_kv(key, query.shape[1]), repeat_kv(value, query.shape[1])
     out = F.scaled_dot_product_attention(query, key, value, mask=bias)
-    return F.clone(out, "attention output in order") if puts_heads_first(m.rotary) else out
+    return F.clone(out, "attention output in order") if puts_heads_first(ctx, m.rotary) else out
 
 
 MAX_SHARED_HEAD_DIM = 256
@@ -109,7 +109,7 @@ def give(ctx: Context, probabilities: Tensor) -> None:
 def score(ctx: Context, m: Attention, query: Tensor, key: Tensor, *, scaled: bool = True) -> Tensor:
     """Scores of all pairs: (batch, heads, queries, keys)."""
     shape = (ctx.batch, query.shape[1], query.shape[2], Axis("keys", key.shape[2].size))
-    is_joined = puts_heads_first(m.rotary)
+    is_joined = puts_heads_first(ctx, m.rotary)
     query, key = (
         stack_sequences(ctx, query, "query in order", is_stacked=is_joined),
         stack_sequences(ctx, key, "key in order", is_stacked=is_joined or is_repeated(ctx, m)),

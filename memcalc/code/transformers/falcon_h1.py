@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memcalc.code.context import Context, runs
+from memcalc.code.transformers import liger
 from memcalc.components.falcon_h1 import ScaledMLP, TwoMixerLayer
 from memcalc.tape import functional as F
 from memcalc.tape.functional.activations import apply_activation
@@ -11,8 +12,10 @@ from memcalc.tape.tensor import Tensor
 
 @runs(ScaledMLP)
 def scaled_mlp(ctx: Context, m: ScaledMLP, x: Tensor) -> Tensor:
-    """``down(up(x) * act(gate(x) * constant)) * constant`` (FalconH1MLP.forward)."""
+    """``down(up(x) * act(gate(x) * constant)) * constant`` (FalconH1MLP.forward); Liger's kernel has the first inside, and the last before ``down``."""
     assert m.up is not None
+    if ctx.settings.liger.mlp:
+        return ctx.run(m.down, F.scale(liger.gate_mul(ctx.run(m.gate, x), ctx.run(m.up, x)), "scaled gate * up"))
     up = ctx.run(m.up, x)
     h = F.mul(up, apply_activation(F.scale(ctx.run(m.gate, x), "scaled gate"), m.activation), "up * gate")
     del up

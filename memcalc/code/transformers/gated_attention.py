@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memcalc.code.context import Context, runs
 from memcalc.code.transformers.attention import attend
+from memcalc.code.transformers.liger import in_order
 from memcalc.code.transformers.project import head_shapes
 from memcalc.code.transformers.rotary import rotate
 from memcalc.components.gated_attention import GatedAttention
@@ -25,7 +26,7 @@ def gated_attention(ctx: Context, m: GatedAttention, x: Tensor) -> Tensor:
     query, gate = F.split_last(wide, (dim, dim))
     gate = F.clone(gate, "gate in order")
     del wide
-    query = ctx.run(m.q_norm, query, "q_norm")
+    query = ctx.run(m.q_norm, in_order(ctx, query, "query in order"), "q_norm")
     key = ctx.run(m.k_norm, F.view(ctx.run(m.k, x), (batch, seq, few[1], dim)), "k_norm")
     value = F.split_heads(ctx.run(m.v, x), few)
     query, key = rotate(ctx, m.rotary, F.view(query, (batch, heads, seq, dim)), F.view(key, few))

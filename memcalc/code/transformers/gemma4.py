@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memcalc.code.context import Context, runs
+from memcalc.code.transformers import liger
 from memcalc.code.transformers.attention import attend, merge
 from memcalc.code.transformers.layer_inputs import gated_input, own_input
 from memcalc.code.transformers.mask import mask_name
@@ -21,12 +22,15 @@ from memcalc.tape.tensor import Tensor
 @runs(Gemma4Norm)
 def power_norm(ctx: Context, m: Gemma4Norm, x: Tensor) -> Tensor:
     """In fp32; saves the copy of x, its mean square and the power of that, and both factors of the last product (Gemma4RMSNorm.forward)."""
+    weights = [ctx.parameter(weight) for weight in m.own_weights()]
+    if weights and liger.has_norm(ctx):
+        return liger.rms_norm(ctx, x, weights[0])
     wide = F.cast(x, "float32", "input in fp32")
     square = F.add_scalar(F.mean(F.pow2(wide), "mean square"), "mean square + eps")
     normal = F.mul(wide, F.inverse_root(square), "normalised in fp32")
     del wide, square
-    for weight in m.own_weights():
-        normal = F.mul(normal, F.cast(ctx.parameter(weight), "float32", "weight in fp32"), "output in fp32")
+    for weight in weights:
+        normal = F.mul(normal, F.cast(weight, "float32", "weight in fp32"), "output in fp32")
     return F.cast(normal, x.dtype, "output")
 
 

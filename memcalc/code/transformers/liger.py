@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from memcalc.code.context import Context
 from memcalc.tape import functional as F
 from memcalc.tape.functional.pointwise import fit_to
 from memcalc.tape.tape import Tape
@@ -17,9 +18,18 @@ TILE = 64
 Kind = tuple[Shape, str]
 
 
-def rms_norm(x: Tensor, weight: Tensor, *, in_place: bool) -> Tensor:
-    """Saves x and, in fp32, a reciprocal root mean square for each row (ops/rms_norm.py); with `in_place` its gradient takes the place of the output's."""
-    tape = x.tape
+def has_norm(ctx: Context) -> bool:
+    """Whether the kernel is in the place of the RMSNorm that runs."""
+    kernels = ctx.settings.liger
+    return kernels.rms_norm and ctx.place()[0][-1] not in kernels.own
+
+
+def rms_norm(ctx: Context, x: Tensor, weight: Tensor) -> Tensor:
+    """Saves x and, in fp32, a reciprocal root mean square for each row; the gradient of x takes the place of that of the output (ops/rms_norm.py).
+
+    Where a model's residual branches need the latter, too, it is a tensor of its own.
+    """
+    tape, in_place = x.tape, ctx.settings.liger.in_place
     out = F.like(x, "output")
     inverse = tape.new(x.shape[:-1], "float32", "inverse root mean square")
     kind = (weight.shape, weight.dtype)
@@ -31,6 +41,11 @@ def rms_norm(x: Tensor, weight: Tensor, *, in_place: bool) -> Tensor:
 
     tape.record(out, (x, weight), (x, inverse), backward)
     return out
+
+
+def in_order(ctx: Context, x: Tensor, name: str) -> Tensor:
+    """A slice as its norm takes it: a copy (ops/utils.py, ``ensure_contiguous``)."""
+    return F.clone(x, name) if ctx.settings.liger.rms_norm else x
 
 
 def layer_norm(x: Tensor, params: list[Tensor]) -> Tensor:

@@ -193,7 +193,7 @@ def fused_linear(ctx: Context, m: Head, x: Tensor) -> Tensor:
 
 def _fused_chunk(ctx: Context, m: Head, x: Tensor, weight: Tensor) -> None:
     """One chunk's logits, in a buffer that all use; in fp32 its part of the weight's gradient is made beside the sum, otherwise added to it at once."""
-    rows = _rows_of_chunk(x, weight)
+    rows = _rows_of_chunk(ctx, x, weight)
     logits = ctx.tape.new((rows, weight.shape[0]), x.dtype, "logits of a chunk")
     if weight.requires_grad and weight.dtype == "float32":
         ctx.tape.new(weight.shape, weight.dtype, "gradient of weight, of a chunk")
@@ -206,7 +206,7 @@ def _fused_chunks_cast(ctx: Context, m: Head, x: Tensor, weight: Tensor) -> None
     The product that makes logits casts the transposed weight anew each time; that which makes the gradient of x casts the weight, which autocast keeps
     where it takes a gradient.
     """
-    tape, rows = ctx.tape, _rows_of_chunk(x, weight)
+    tape, rows = ctx.tape, _rows_of_chunk(ctx, x, weight)
     compute, hidden = tape.autocast or x.dtype, x.shape[-1]
     for _ in range(2):
         whole = tape.new(weight.shape, compute, "transposed weight, cast") if weight.dtype != compute else None
@@ -218,8 +218,8 @@ def _fused_chunks_cast(ctx: Context, m: Head, x: Tensor, weight: Tensor) -> None
         del again, logits
 
 
-def _rows_of_chunk(x: Tensor, weight: Tensor) -> Axis:
-    return Axis("chunk", liger_chunk(x.shape[0].size, hidden=x.shape[-1].size, vocab=weight.shape[0].size))
+def _rows_of_chunk(ctx: Context, x: Tensor, weight: Tensor) -> Axis:
+    return Axis("chunk", liger_chunk(x.shape[0].size, hidden=x.shape[-1].size, vocab=weight.shape[0].size, budget=ctx.settings.liger.chunk))
 
 
 def _handed_on(saved: Tensor, kind: tuple[Shape, str]) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from memcalc.code import ring
 from memcalc.code.context import Context, runs
 from memcalc.code.transformers.indexer import sparse_mask
+from memcalc.code.transformers.liger import in_order
 from memcalc.code.transformers.mask import mask_name
 from memcalc.code.transformers.rotary import rotate
 from memcalc.components.mla import LatentAttention
@@ -30,7 +31,7 @@ def latent_attention(ctx: Context, m: LatentAttention, x: Tensor) -> Tensor:
 
     latent = ctx.run(m.kv_a_proj, x)
     kv, k_rot = F.split_last(latent, (m.kv_b_proj.inputs, rope))
-    kv = ctx.run(m.kv_a_layernorm, kv, "kv_a_layernorm")
+    kv = ctx.run(m.kv_a_layernorm, in_order(ctx, kv, "latent in order"), "kv_a_layernorm")
     k_rot = F.view(k_rot, (ctx.batch, Axis("1", 1), ctx.seq, rope))
     q_rot, k_rot = rotate(ctx, m.rotary, q_rot, k_rot)
     kv, k_rot = ctx.remember(kv, "latent"), ctx.remember(k_rot, "rotary key")

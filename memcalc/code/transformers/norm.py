@@ -16,8 +16,8 @@ def rms_norm(ctx: Context, m: RMSNorm, x: Tensor) -> Tensor:
     LlamaRMSNorm.forward casts down before that product, Olmo2RMSNorm.forward and HeliumRMSNorm.forward after it; GemmaRMSNorm.forward multiplies by 1 + weight.
     """
     weights = [ctx.parameter(w) for w in m.own_weights()]
-    if is_swapped(ctx, m):
-        return liger.rms_norm(x, weights[0], in_place=ctx.settings.liger.in_place)
+    if weights and liger.has_norm(ctx):
+        return liger.rms_norm(ctx, x, weights[0])
     wide = F.cast(x, "float32", "input in fp32")
     variance = F.mean(F.pow2(wide), "variance")
     inverse = F.rsqrt(F.add_scalar(variance, "variance + eps"), "inverse root mean square")
@@ -34,12 +34,6 @@ def rms_norm(ctx: Context, m: RMSNorm, x: Tensor) -> Tensor:
         del factor
         return F.cast(normal, x.dtype, "output")
     return F.cast(F.mul(normal, factor, "output in fp32"), x.dtype, "output")
-
-
-def is_swapped(ctx: Context, m: RMSNorm) -> bool:
-    """Whether Liger's kernel is in the place of the module that runs."""
-    kernels = ctx.settings.liger
-    return kernels.rms_norm and m.style != "unscaled" and ctx.place()[0][-1] not in kernels.own
 
 
 @runs(LayerNorm)

@@ -55,7 +55,7 @@ def rotate(ctx: Context, m: Rotary, query: Tensor, keys: Tensor, *, held: list[T
     """
     swapped = ctx.settings.liger.rope
     if swapped or m.inlined:
-        return liger.rotate(query, keys, shared_angles(ctx, m)) if swapped else turn_inline(ctx, m, query, keys, [] if held is None else held)
+        return turn_by_kernel(ctx, m, query, keys) if swapped else turn_inline(ctx, m, query, keys, [] if held is None else held)
     if m.style == "complex":
         return turn_complex(ctx.shared[key(m, "complex angles")], query, keys)
     if m.style in ("pairs", "halves"):
@@ -68,6 +68,13 @@ def rotate(ctx: Context, m: Rotary, query: Tensor, keys: Tensor, *, held: list[T
         return turn_slice(m, query, angles, "query"), turn_slice(m, keys, angles, "key")
     query, keys = turn(m, query, angles, "query"), turn(m, keys, angles, "key")
     return (query, keys) if m.precision == "model" else (F.cast(query, dtype, "query"), F.cast(keys, dtype, "key"))
+
+
+def turn_by_kernel(ctx: Context, m: Rotary, query: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in place by Liger's kernel; those that are slices of one projection (Phi-3) are copied first."""
+    if m.sliced:
+        query, keys = F.clone(query, "query"), F.clone(keys, "key")
+    return liger.rotate(query, keys, shared_angles(ctx, m))
 
 
 def turn_inline(ctx: Context, m: Rotary, query: Tensor, keys: Tensor, held: list[Tensor]) -> tuple[Tensor, Tensor]:
@@ -92,9 +99,9 @@ def turn_slice(m: Rotary, x: Tensor, angles: tuple[Tensor, Tensor], name: str) -
     return F.cat((turn(m, part, angles, name), rest), x.shape[-1], name)
 
 
-def puts_heads_first(m: Rotary | None) -> bool:
+def puts_heads_first(ctx: Context, m: Rotary | None) -> bool:
     """Whether queries come out as a fresh tensor with heads before tokens in memory, not as a view of the projection or laid out like one."""
-    return m is not None and m.sliced and m.style != "tabled"
+    return m is not None and m.sliced and m.style != "tabled" and not ctx.settings.liger.rope
 
 
 def turn(m: Rotary, x: Tensor, angles: tuple[Tensor, Tensor], name: str) -> Tensor:

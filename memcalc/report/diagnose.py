@@ -46,7 +46,7 @@ def lines(finding: Finding) -> list[str]:
     """What is to be said of one finding, a sentence each."""
     found = [line for line in (numbers(finding.crash.message), place(finding)) if line]
     found += [match_line(match, n) for n, match in enumerate(finding.matches[:SHOWN])]
-    if finding.asked is not None and finding.crash.message.wanted is not None and not finding.matches:
+    if finding.asked is not None and finding.asked.serving is None and finding.crash.message.wanted is not None and not finding.matches:
         found.append("no tensor of the run has that size: is this its run?")
     return found + [cause_line(cause) for cause in finding.causes]
 
@@ -137,7 +137,20 @@ def _refused(f: dict[str, Any]) -> str:
         parts.append(f"{_g(f['wanted_bytes'])} wanted, {_g(f['there_bytes'])} there")
     if f["estimated_model_len"] is not None:
         parts.append(f"the estimate's longest sequence: {f['estimated_model_len']:,}")
+    if f.get("host_blocks"):
+        found = f"its {f['host_blocks']:,} blocks on the host, of 4 GiB and 16 tokens, are {f['swapped_token_bytes']:,} bytes a token on each card"
+        parts.append(found + (f": tensor parallelism {f['tp']}{'' if f['tp'] == f['asked_tp'] else ', not ' + str(f['asked_tp'])}" if f.get("tp") else ""))
+    if f["tokens"] and f.get("token_bytes") and f.get("tp", f.get("asked_tp")) == f.get("asked_tp"):
+        asked, there = (n * f["token_bytes"] for n in f["tokens"])
+        parts.append(f"{_g(f['weights_bytes'])} of weights on a card leave {_g(there)} where {_g(asked)} are needed: give a larger share, or more cards")
     return "; ".join(parts)
+
+
+def _loading(f: dict[str, Any]) -> str:
+    return (
+        f"still at load: {_g(f['allocated_bytes'])} stand in tensors, more than the {_g(f['budget_bytes'])} that the server takes for all; "
+        f"its packed weights are {_g(f['weights_bytes'])} in steady state, and stand twice ({_g(2 * f['weights_bytes'])}), or unpacked, while they are put in the kernels' order"
+    )
 
 
 def _host(f: dict[str, Any]) -> str:
@@ -158,6 +171,7 @@ WORDS: dict[str, Any] = {
     "whole model on every rank": _not_sharded,
     "checkpoint save": _saving,
     "refusal": _refused,
+    "loading": _loading,
     "host memory": _host,
     "evaluation": lambda _: "an evaluation, not the step: its batches are larger, or their logits are kept (eval_accumulation_steps, prediction_loss_only)",
     "library": lambda f: (

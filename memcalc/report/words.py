@@ -194,6 +194,12 @@ def risk_line(estimate: Estimate) -> str:
     def shown(num_bytes: int) -> str:
         return f"{unit.full(num_bytes)} ({num_bytes / verdict.capacity_bytes:.0%})"
 
-    what = "a segment finds no room" if risk.is_refused else f"fragmentation takes it to {shown(risk.device_bytes)}"
+    share = f"{verdict.device_bytes / verdict.capacity_bytes:.0%} of the card"
+    if risk.is_refused:
+        what = f"{share}, and a segment finds no room where samples differ in length"
+    elif risk.device_bytes > verdict.device_bytes:
+        what = f"{share}, and {shown(risk.device_bytes)} by fragmentation where samples differ in length"
+    else:
+        what = f"{share}, where samples differ in length, too"
     helps = f"; {EXPANDABLE} keeps it at {shown(risk.expandable_bytes)}" if risk.expandable_bytes < min(risk.device_bytes, verdict.capacity_bytes) else ""
-    return f"at risk, with {verdict.device_bytes / verdict.capacity_bytes:.0%} of the card taken: where samples differ in length {what}{helps}"
+    return f"at risk: {what}{helps}"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from memcalc.report.diagnose import cause_line
 from memcalc.specs.read import read_run
 from memcalc.specs.run import Run
 from memcalc.whatif.diagnose import Finding, diagnose
@@ -176,3 +177,25 @@ def test_a_printed_size_admits_what_would_be_printed_so() -> None:
     assert printed is not None
     assert printed.admits(request_bytes(32001 * 4096 * 4))
     assert not printed.admits(request_bytes(32000 * 4096 * 4))
+
+
+def test_blocks_on_the_host_tell_the_degree() -> None:
+    """OpenRLHF 336: 4 GiB in 1,638 blocks; of 80 GB cards Llama 3 70B has that many on two, whose weights leave 945 MiB (c31)."""
+    served = {"task": "inference", "code": "vllm", "gpu": "a100-80g", "max_model_len": 8192}
+    said = [f"INFO {REPORTS['c31']['also']}\n", told("c31")]
+    (alone,) = one(said).causes
+    assert alone.facts["swapped_token_bytes"] == 163_880
+    for tp in (2, 4):
+        (cause,) = one(said, read_run("llama-3-70b", tp=tp, **served)).causes
+        assert (cause.name, cause.facts["tp"], cause.facts["asked_tp"]) == ("refusal", 2, tp)
+        text = cause_line(cause)
+        assert ("65.71 GiB of weights on a card leave 945.00 MiB where 1.25 GiB are needed" in text) == (tp == 2)
+        assert ("tensor parallelism 2, not 4" in text) == (tp == 4)
+
+
+def test_more_in_tensors_than_a_server_takes_in_all_is_its_loading() -> None:
+    """vllm-gfx906 14: weights that are packed stand in both forms (c36)."""
+    keys = {"task": "inference", "code": "vllm", "gpu": "mi50-16g", "max_model_len": 4000, "gpu_memory_utilization": 0.9}
+    finding = one([told("c36")], read_run("Qwen3-32B-autoround-4bit-gptq", tp=2, **keys))
+    assert names(finding) == ["loading"]
+    assert "packed weights are 9.02 GiB in steady state, and stand twice (18.03 GiB)" in cause_line(finding.causes[0])

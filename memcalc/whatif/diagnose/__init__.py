@@ -121,7 +121,8 @@ def _asked(job: Job, limit_bytes: int | None) -> tuple[Asked, list[Walked]]:
         served = estimate_job(job)
         room = served.verdict.capacity_bytes if served.verdict is not None else limit_bytes or 0
         fits = served.verdict is None or served.verdict.fits
-        return Asked(job, served.most_loaded.device_bytes, served.peak.name, room, fits, job.seq_len, served.host_bytes, served.serving), []
+        weights = served.instant("load").allocated_bytes
+        return Asked(job, served.most_loaded.device_bytes, served.peak.name, room, fits, job.seq_len, served.host_bytes, served.serving, weights), []
     walked = walk_ranks(job)
     loaded = max(walked, key=lambda one: max(int(shot.total) for shot in one.walk.instants.values()))
     shots = {name: int(shot.total) for name, shot in loaded.walk.instants.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from memcalc.engine.cache import Policy, layer_caches, token_bytes
 from memcalc.engine.result import Serving
 from memcalc.specs.job import Job
 from memcalc.units import GiB
@@ -13,6 +14,7 @@ from memcalc.whatif.diagnose.match import Match
 from memcalc.whatif.diagnose.message import Size
 from memcalc.whatif.diagnose.position import Position
 from memcalc.whatif.diagnose.wordings.deepspeed import HOST
+from memcalc.whatif.diagnose.wordings.vllm import POOLS
 
 LATE = 10
 """A failure after more steps than this is not one of the steady state: every kind of step had been there."""
@@ -20,6 +22,10 @@ LATE = 10
 
 MORE = 1.1
 """More than so many times what the estimate says is not explained by it."""
+
+
+SWAP_BYTES, BLOCK = 4 * GiB, 16
+"""What vLLM kept on the host by default while its engine swapped, and the tokens of a block."""
 
 
 KEPT = 0.03
@@ -38,6 +44,7 @@ class Asked(NamedTuple):
         fitting_seq_len: the longest sequence up to the run's own that fits; 0 where none does.
         host_bytes: on the host, for the ranks of one node.
         serving: what a server makes of the card.
+        weights_bytes: of a server, on the card.
     """
 
     job: Job
@@ -48,6 +55,7 @@ class Asked(NamedTuple):
     fitting_seq_len: int
     host_bytes: int = 0
     serving: Serving | None = None
+    weights_bytes: int = 0
 
 
 class Scene(NamedTuple):
@@ -172,9 +180,32 @@ def refused(scene: Scene) -> Cause | None:
     if m.kind != "refusal":
         return None
     wanted, there = (None if size is None else size.bytes for size in (m.wanted, m.capacity))
-    serving = scene.asked.serving if scene.asked is not None else None
-    estimated = None if serving is None else serving.largest_model_len
-    return Cause("refusal", {"engine": m.wording, "tokens": m.tokens, "wanted_bytes": wanted, "there_bytes": there, "estimated_model_len": estimated})
+    facts: dict[str, Any] = {"engine": m.wording, "tokens": m.tokens, "wanted_bytes": wanted, "there_bytes": there, "estimated_model_len": None}
+    if scene.asked is not None and scene.asked.serving is not None:
+        serving = scene.asked.serving
+        facts |= {"estimated_model_len": serving.largest_model_len, "token_bytes": serving.token_bytes, "weights_bytes": scene.asked.weights_bytes}
+    pools = next((crash.message.tokens for crash in reversed(scene.usage) if crash.message.wording == POOLS), None)
+    if pools is not None and pools[1]:
+        facts |= {"host_blocks": pools[1], "swapped_token_bytes": SWAP_BYTES // (pools[1] * BLOCK)}
+        if scene.asked is not None:
+            facts |= {"tp": _degree(scene.asked.job, pools[1]), "asked_tp": scene.asked.job.mesh.tp}
+    return Cause("refusal", facts)
+
+
+def _degree(job: Job, host_blocks: int) -> int | None:
+    """The tensor parallelism under which the swap space of a vLLM that still had one is so many blocks of the model's cache."""
+    caches = layer_caches(job.model.blocks)
+    return next((tp for tp in (1, 2, 4, 8, 16) if SWAP_BYTES // (BLOCK * int(token_bytes(caches, Policy(tp=tp)))) == host_blocks), None)
+
+
+def loading(scene: Scene) -> Cause | None:
+    """A server holds more in tensors than its share of the card: packed weights stand in both their forms."""
+    asked, allocated = scene.asked, scene.crash.message.allocated
+    if asked is None or asked.serving is None or allocated is None or scene.crash.message.kind != "device" or asked.job.model.quantization is None:
+        return None
+    if allocated.bytes <= asked.serving.budget_bytes:
+        return None
+    return Cause("loading", {"allocated_bytes": allocated.bytes, "budget_bytes": asked.serving.budget_bytes, "weights_bytes": asked.weights_bytes})
 
 
 def host(scene: Scene) -> Cause | None:
@@ -199,7 +230,7 @@ def full(scene: Scene) -> Cause | None:
 
 
 CAUSES: tuple[Callable[[Scene], Cause | None], ...] = (
-    host, refused, library, not_sharded, saving, evaluating, long_sample, unexplained, does_not_fit, fragmented, other_processes, full
+    host, refused, library, loading, not_sharded, saving, evaluating, long_sample, unexplained, does_not_fit, fragmented, other_processes, full
 )  # fmt: skip
 """The more telling first."""
 

@@ -48,7 +48,7 @@ class Message(NamedTuple):
         process: of the card, by this process with all that is not torch's.
         others: of the card, by other processes: their number and what they hold.
         gpu: index of the card, among those that the process sees.
-        tokens: of a server: asked for, and what there is room for.
+        tokens: of a server: asked for, and what there is room for; of its blocks: on the card, and on the host.
     """
 
     kind: Kind

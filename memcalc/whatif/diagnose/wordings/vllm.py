@@ -1,4 +1,4 @@
-"""vLLM's refusals to start: what is left of its share of the card does not hold one sequence, or nothing."""
+"""vLLM's refusals to start: what is left of its share of the card does not hold one sequence, or nothing; and the blocks that it has told of before."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ import re
 
 from memcalc.whatif.diagnose.message import SIZE, Message, size
 
-WORDS = ("KV cache", "cache blocks", "GPU memory utilization")
+WORDS = ("KV cache", "cache blocks", "GPU memory utilization", "# GPU blocks")
 MARK = (
     r"larger than the maximum number of tokens that can be stored in KV cache|KV cache is needed, which is larger than|No available memory for the cache blocks"
-    r"|is less than desired GPU memory utilization"
+    r"|is less than desired GPU memory utilization|# GPU blocks: \d+, # CPU blocks: \d+"
 )
+POOLS = "vLLM, of its blocks"
+"""The wording of what is told of blocks on the card and on the host."""
 
 TOKENS = re.compile(r"max seq len \(([\d,]+)\) is larger than the maximum number of tokens that can be stored in KV cache \(([\d,]+)\)")
 NEEDED = re.compile(
@@ -21,6 +23,7 @@ NEEDED = re.compile(
 SHARE = re.compile(
     r"Free memory on device.{0,20}?\(([\d.]+)/([\d.]+) (GiB|GB)\) on startup is less than desired GPU memory utilization \(([\d.]+), ([\d.]+) (GiB|GB)\)"
 )
+BLOCKS = re.compile(r"# GPU blocks: (\d+), # CPU blocks: (\d+)")
 NOTHING = re.compile(r"No available memory for the cache blocks")
 
 
@@ -34,6 +37,8 @@ def parse(text: str) -> Message | None:
     if found := SHARE.search(text):
         free, capacity, wanted = (size(f"{found[i]} {found[unit]}") for i, unit in ((1, 3), (2, 3), (5, 6)))
         return Message("refusal", "vLLM", wanted, capacity, free=free)
+    if found := BLOCKS.search(text):
+        return Message("usage", POOLS, tokens=(_int(found[1]), _int(found[2])))
     found = NOTHING.search(text)
     return Message("refusal", "vLLM") if found else None
 

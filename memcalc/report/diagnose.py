@@ -149,7 +149,8 @@ def _refused(f: dict[str, Any]) -> str:
 def _loading(f: dict[str, Any]) -> str:
     return (
         f"still at load: {_g(f['allocated_bytes'])} stand in tensors, more than the {_g(f['budget_bytes'])} that the server takes for all; "
-        f"its packed weights are {_g(f['weights_bytes'])} in steady state, and stand twice ({_g(2 * f['weights_bytes'])}), or unpacked, while they are put in the kernels' order"
+        f"its packed weights are {_g(f['weights_bytes'])} in steady state, and "
+        f"stand twice ({_g(2 * f['weights_bytes'])}), or unpacked, while they are put in the kernels' order"
     )
 
 

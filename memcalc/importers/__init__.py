@@ -95,6 +95,7 @@ def _refuse_what_does_not_train(facts: Facts, *, given: bool) -> None:
 
 def _flagged(flags: Mapping[str, Any]) -> Facts:
     facts = Facts()
+    facts.flagged = frozenset(flags)
     facts.rank = FLAG
     for name, value in flags.items():
         if name in BATCH_AND_CARDS:

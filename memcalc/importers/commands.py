@@ -209,10 +209,10 @@ def _plain_deepspeed(facts: Facts, parsed: Words) -> Words:
 
 # ---------------------------------------------------------------------- programs of their own
 def _llamafactory(facts: Facts, words: list[str]) -> None:
-    if words[:1] not in (["train"], ["export"], ["chat"], ["api"]):
-        raise InputError(f"llamafactory-cli {words[0] if words else ''}: `llamafactory-cli train` was expected", where="command")
+    if words[:1] not in (["train"], ["chat"], ["webchat"], ["api"]):
+        raise InputError(f"llamafactory-cli {words[0] if words else ''}: it neither trains nor serves; train, chat, webchat and api are read", where="command")
     if words[0] != "train":
-        raise InputError(f"llamafactory-cli {words[0]} does not train", where="command")
+        facts.put("~backend", "", f"llamafactory-cli {words[0]}")
     launchers.environment(facts, always=True)
     _arguments(facts, words[1:], "llamafactory", positional=True)
 

@@ -71,7 +71,11 @@ class Entry(NamedTuple):
 
 
 class Facts:
-    """What was found so far; rules write here."""
+    """What was found so far; rules write here.
+
+    Attributes:
+        flagged: keys of the run that memcalc's own command line gives.
+    """
 
     def __init__(self) -> None:
         self.found: dict[str, Fact] = {}
@@ -85,6 +89,7 @@ class Facts:
         self.overrides: Mapping[str, Any] = {}
         self.given: Mapping[str, str] = {}
         self.overridden: set[str] = set()
+        self.flagged: frozenset[str] = frozenset()
         self.folder = ""
 
     def put(self, name: str, value: Any, where: str) -> None:

@@ -89,6 +89,8 @@ def _section(name: str) -> str:
         return f"fsdp_config.{name}"
     if f"deepspeed_config.{name}" in accelerate_format.KEYS and name != "gradient_accumulation_steps":
         return f"deepspeed_config.{name}"
+    if name.startswith("fp8_"):
+        return f"fp8_config.{name.removeprefix('fp8_')}"
     if name.startswith("parallelism_config_"):
         return f"parallelism_config.{name}"
     return name

@@ -13,6 +13,8 @@ from memcalc.importers.source import Place, Source, read_source
 
 MAX_LINKS = 20
 """No launch names more files."""
+STAND_IN = {"sharding.deepspeed": "--deepspeed", "sharding.zero": "--zero"}
+"""Keys of a run that say what a DeepSpeed configuration would, where it is not there."""
 
 
 def follow(facts: Facts) -> Iterator[tuple[Source, Format, float | None]]:
@@ -34,8 +36,12 @@ def follow(facts: Facts) -> Iterator[tuple[Source, Format, float | None]]:
         path = located(link)
         if path is None:
             source = _bundled(link)
+            if source is None and link.format == "deepspeed" and facts.flagged & STAND_IN.keys():
+                flag = next(flag for key, flag in STAND_IN.items() if key in facts.flagged)
+                facts.unused.append(f"{link.where}: {link.path!r} is not found; {flag} stands in for it")
+                continue
             if source is None:
-                raise InputError(f"{link.path!r} is not found from the working directory{_beside(link)}; give it with --from", where=link.where)
+                raise InputError(f"{link.path!r} is not found from the working directory{_beside(link)}; {_instead(link)}", where=link.where)
             facts.assumed.append(f"{link.where}: {link.path} as {source.name} is, since there is no such file here")
         else:
             source = read_source(path)
@@ -96,6 +102,10 @@ def located(link: Link) -> str | None:
     if there and not inside:
         raise InputError(f"{link.path!r} lies outside the working directory{_beside(link)}; give it with --from if it is meant", where=link.where)
     return inside[0] if inside else None
+
+
+def _instead(link: Link) -> str:
+    return "give it with --from, or a stage with --zero" if link.format == "deepspeed" else "give it with --from"
 
 
 def _beside(link: Link) -> str:

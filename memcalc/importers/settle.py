@@ -18,6 +18,8 @@ HEADS = ("lm_head", "output_layer", "embed_out")
 MEGATRON_NAMES = {"word_embeddings": "embed_tokens", "output_layer": "lm_head"}
 SERVERS_OWN = ("gpu_memory_utilization", "tensor_parallel_size", "sleep_level", "bucket_mb")
 PRECISIONS = {"bf16": "bfloat16", "fp16": "float16", "fp8": "bfloat16", "bfloat16": "bfloat16", "float16": "float16"}
+FP8 = {"te": "te", "transformer_engine": "te", "ao": "torchao", "torchao": "torchao", "auto": "torchao", "no": "torchao"}
+"""Whose products in fp8; accelerate takes torchao's where it finds it, before Transformer Engine's (accelerator.py, Accelerator.__init__)."""
 DEGREES = ("sharding.tp", "sharding.pp", "sharding.cp")
 
 
@@ -31,6 +33,7 @@ def settle(facts: Facts) -> None:
     _engine(facts)
     _adapters(facts)
     _dtypes(facts)
+    _products(facts)
     _batches(facts)
     _loss(facts)
     _offloaded(facts)
@@ -208,8 +211,6 @@ def _dtypes(facts: Facts) -> None:
     mixed, load = str(facts.get("~mixed_precision", "no")), facts.get("~load_dtype")
     low = PRECISIONS.get(mixed)
     load = PRECISIONS.get(str(load), str(load)) if load is not None else low or "float32"
-    if mixed == "fp8":
-        facts.unused.append(f"{facts.where('~mixed_precision')}: mixed precision fp8: its scales and 8-bit copies; bf16 is counted")
     engine, where = facts.get("sharding.engine"), facts.where("~mixed_precision", "~load_dtype")
     held = str(load)
     full = not facts.get("~lora", False) and not {"quantization", "prompt.type"} & set(facts.found)
@@ -228,6 +229,20 @@ def _dtypes(facts: Facts) -> None:
         facts.derive("autocast", low, where)
     if facts.get("~lora", False) and "lora.dtype" not in facts.found:
         facts.derive("lora.dtype", "float32", "PEFT's autocast_adapter_dtype")
+
+
+def _products(facts: Facts) -> None:
+    """Products in fp8, where memcalc knows them."""
+    if facts.get("~mixed_precision") != "fp8" and not facts.get("~fp8", False):
+        return
+    backend, where = str(facts.get("~fp8_backend", "auto")).lower(), facts.where("~mixed_precision", "~fp8", "~fp8_backend")
+    adapted = facts.get("~lora", False) or {"quantization", "prompt.type"} & set(facts.found)
+    if backend not in FP8 or adapted or facts.get("task", "train") != "train" or whole(facts.get("sharding.tp", 1), name="sharding.tp") > 1:
+        facts.unused.append(f"{where}: products in fp8 ({backend}) are counted of whole training without tp, by TE or AO; bf16 is counted")
+        return
+    facts.derive("fp8", FP8[backend], where)
+    if backend in ("auto", "no"):
+        facts.assumed.append(f"{where}: products in fp8 by torchao, which accelerate takes first where it is installed")
 
 
 def _batches(facts: Facts) -> None:

@@ -171,7 +171,7 @@ def test_arguments_as_people_write_them(words: list[str], told: tuple[str, objec
         ["A=1"],
         ["torchrun"],
         ["accelerate", "config"],
-        ["llamafactory-cli", "chat"],
+        ["llamafactory-cli", "export"],
         ["tune", "run"],
         ["torchrun", "--nproc_per_node", "many", "a.py"],
         ["srun", "ls"],

@@ -67,11 +67,22 @@ def asked(given: Given, words: Sequence[str] = (), *, command: Sequence[str] = (
         InputError: a key or value that cannot be used, no model, or several.
     """
     layers, found = told(given, words, command=command)
+    if found is not None and not any("model" in layer.data for layer in layers):
+        raise InputError(_nameless(found), where="model")
     places: dict[str, str] = {}
     for layer in layers if found is None else layers[1:]:
         places |= {".".join(place): where for place, where in layer.places.items()}
         places |= dict.fromkeys((".".join(place) for place in layer.names), TYPED)
     return Asked(merged(layers), found, tuple(key for key, where in places.items() if where == TYPED), places)
+
+
+def _nameless(found: Imported) -> str:
+    """What files of other frameworks, or a command, are that name no model, and what to type."""
+    files = [name for name, title in found.files if name.endswith(ENDINGS)]
+    if not files:
+        return "the command names no model: give one before it, as in memcalc estimate llama-3.1-8b -- …"
+    kinds = ", ".join(f"{name} is {title}" for name, title in found.files if name in files)
+    return f"{kinds}, and no model stands in it: give one beside, as in memcalc estimate llama-3.1-8b {' '.join(files)}"
 
 
 def told(given: Given, words: Sequence[str] = (), *, command: Sequence[str] = ()) -> tuple[list[Layer], Imported | None]:

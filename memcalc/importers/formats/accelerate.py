@@ -62,9 +62,10 @@ def _file(facts: Facts, entry: Entry) -> None:
 
 
 def _sequence(facts: Facts, entry: Entry) -> None:
+    """Sequences split over ranks by DeepSpeed's Ulysses (ALST), which share the states with all others."""
     if entry.number > 1:
         facts.put("~sequence_ranks", entry.number, entry.where)
-        facts.leave(entry, "sequences split over ranks by DeepSpeed's Ulysses (ALST): activations are counted whole")
+        facts.put("sharding.cp", entry.number, entry.where)
 
 
 def _device(name: str) -> Rule:
@@ -110,7 +111,8 @@ KEYS: dict[str, Rule] = {
     "deepspeed_config.*": unless(),
     "parallelism_config.*sp_size": _sequence,
     **{f"parallelism_config.{prefix}{name}": whole_number(fact) for name, fact in _SIZES.items() for prefix in ("", "parallelism_config_")},
-    "fp8_config*": unless(why="fp8 kernels keep 8-bit copies and scales"),
+    "fp8_config.backend": "~fp8_backend",
+    "fp8_config.enable_fsdp_float8_all_gather": unless("false", why="weights are gathered in bf16, which is more"),
     "dynamo_config.dynamo_backend": unless("no", "false", why="compiled code keeps other tensors than the modules that are counted"),
     "megatron_lm_config.megatron_lm_tp_degree": whole_number("sharding.tp"),
     "megatron_lm_config.megatron_lm_pp_degree": whole_number("sharding.pp"),
@@ -135,7 +137,7 @@ FORMAT = Format(
         *names(
             "compute_environment debug downcast_bf16 machine_rank main_process_ip main_process_port main_training_function rdzv_backend same_network "
             "tpu_* gpu_ids enable_cpu_affinity commands command_file dynamo_backend dynamo_config.* deepspeed_config fsdp_config parallelism_config "
-            "megatron_lm_config megatron_lm_config.*gradient_clipping mpirun_config* ipex_config* fp8_config deepspeed_hostfile tpu_zone "
+            "megatron_lm_config megatron_lm_config.*gradient_clipping mpirun_config* ipex_config* fp8_config* deepspeed_hostfile tpu_zone "
             "deepspeed_config.zero3_save_16bit_model deepspeed_config.deepspeed_multinode_launcher deepspeed_config.deepspeed_hostfile "
             "deepspeed_config.deepspeed_exclusion_filter deepspeed_config.deepspeed_inclusion_filter deepspeed_config.offload_*_nvme_path "
             "deepspeed_config.seq_parallel_communication_data_type parallelism_config.*sp_backend parallelism_config.*sp_seq_length* "

@@ -9,7 +9,7 @@ from memcalc.errors import InputError
 from memcalc.importers import adapters, training_arguments
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
-from memcalc.importers.formats import megatron
+from memcalc.importers.formats import megatron, vllm
 from memcalc.importers.rules import attention, names, switch, unless, when, whole_number
 
 VERSION = "LLaMA-Factory 0.9.6"
@@ -23,11 +23,13 @@ def recognise(keys: Mapping[str, Any]) -> bool:
     return (
         ("stage" in keys and ("finetuning_type" in keys or "cutoff_len" in keys or "template" in keys))
         or ("finetuning_type" in keys)
+        or ("infer_backend" in keys and "model_name_or_path" in keys)
         or ("train_dataset" in keys and ("dist_config" in keys or "cutoff_len" in keys))
     )
 
 
 def _stage(facts: Facts, entry: Entry) -> None:
+    facts.put("~stage", entry.word, entry.where)
     if entry.word in ("sft", "pt"):
         facts.put("task", "train", entry.where)
     elif entry.word in ("dpo", "ppo", "kto", "rm"):
@@ -74,6 +76,13 @@ def _optimizer(name: str) -> Rule:
     return write
 
 
+def _backend(facts: Facts, entry: Entry) -> None:
+    if entry.word not in BACKENDS:
+        raise InputError(f"{entry.key} {entry.value} is not counted; {', '.join(BACKENDS)} are", where=entry.where)
+    facts.put("~backend", BACKENDS[entry.word], entry.where)
+
+
+BACKENDS = {"huggingface": "", "vllm": "vllm", "sglang": "sglang"}
 KEYS: dict[str, Rule] = {
     **{key: rule for key, rule in megatron.KEYS.items() if key in megatron.SHARED},
     **training_arguments.KEYS,
@@ -99,6 +108,9 @@ KEYS: dict[str, Rule] = {
     "enable_liger_kernel": when("loss", "fused_linear", then="its fused loss is counted, its fused norms and feed-forward are not"),
     "disable_gradient_checkpointing": _checkpointing_off,
     "pure_bf16": switch("~pure_bf16"),
+    "fp8": switch("~fp8"),
+    "fp8_backend": "~fp8_backend",
+    "fp8_enable_fsdp_float8_all_gather": unless("false", why="weights are gathered in bf16, which is more"),
     "upcast_layernorm": when("", None, then="norms are held in fp32: small"),
     "use_unsloth": when("", None, then="unsloth's own kernels"),
     "use_unsloth_gc": when("", None, then="checkpoints wait on the host"),
@@ -116,11 +128,45 @@ KEYS: dict[str, Rule] = {
     "dist_config.*": unless(),
     "kernel_config.*": unless("auto"),
     "quant_config*": unless(),
+    "infer_backend": _backend,
+    "vllm_maxlen": whole_number("~longest"),
+    "sglang_maxlen": whole_number("~longest"),
+    "vllm_gpu_util": "serving.gpu_memory_utilization",
+    "sglang_mem_fraction": "serving.mem_fraction_static",
+    "sglang_tp_size": unless(-1, why="all cards of the command are counted"),
+    "vllm_enforce_eager": vllm.serving("enforce_eager"),
+    "vllm_max_lora_rank": vllm.serving("max_lora_rank", whole=True),
+    "vllm_config*": unless(why="arguments for the server itself"),
+    "max_new_tokens": whole_number("~new_tokens"),
 }
+
+
+def _serves(facts: Facts) -> None:
+    """A chat or an API over a model: a server's share of the card, or one answer of transformers' own ``generate``."""
+    facts.found = {name: fact for name, fact in facts.found.items() if name.startswith(("model", "serving.", "hardware.", "~", "attention"))}
+    for name in ("~lora", "~upcast", "~load_dtype", "~mixed_precision"):
+        facts.found.pop(name, None)
+    backend = facts.get("~backend")
+    if backend:
+        share = {"vllm": "serving.gpu_memory_utilization", "sglang": "serving.mem_fraction_static"}[backend]
+        facts.default(share, 0.7, VERSION)
+        facts.default("~longest", 4096, VERSION)
+        facts.put("seq_len", facts.get("~longest"), facts.where("~longest"))
+        facts.put("serving.max_model_len", facts.get("~longest"), facts.where("~longest"))
+        facts.default("sharding.tp", facts.cards, f"{VERSION}: all cards")
+        vllm.serves(facts, backend, VERSION)
+        return
+    facts.put("task", "inference", VERSION)
+    facts.default("dtype", "bfloat16", VERSION)
+    facts.default("seq_len", 2048, VERSION)
+    facts.default("new_tokens", facts.get("~new_tokens", 1024), VERSION)
 
 
 def finish(facts: Facts) -> None:
     """What follows from its upcast rule: trained weights in fp32 over a model loaded in the compute dtype, unless ZeRO-3, FSDP or pure_bf16."""
+    if "~backend" in facts.found and "~stage" not in facts.found:
+        _serves(facts)
+        return
     mixed = str(facts.get("~mixed_precision", "no"))
     if "~megatron_keys" in facts.found:
         if mixed != "no":
@@ -157,9 +203,9 @@ FORMAT = Format(
         *training_arguments.IGNORED,
         *adapters.IGNORED,
         *names(
-            "template max_samples plot_loss val_size max_new_tokens pref_beta sample_backend init_config* lora_alpha packing neat_packing "
+            "template max_samples plot_loss val_size pref_beta sample_backend init_config* lora_alpha packing neat_packing "
             "train_on_prompt mask_history shift_attn neft_alpha freeze_multi_modal_projector freeze_language_model top_p temperature ref_model "
-            "reward_model adapter_name_or_path create_new_adapter infer_backend media_dir image_max_pixels video_max_pixels enable_thinking "
+            "reward_model adapter_name_or_path create_new_adapter media_dir image_max_pixels video_max_pixels enable_thinking "
             "rope_scaling eval_dataset model_class model_name tokenized_path print_param_status resize_vocab kernel_config quantization_device_map "
             "bias_activation_fusion apply_rope_fusion overlap_* moe_grouped_gemm galore_* apollo_* badam_* ignore_pad_token_for_loss"
         ),

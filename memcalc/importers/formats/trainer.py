@@ -185,7 +185,8 @@ def _loaded(facts: Facts) -> None:
 def _packed(facts: Facts) -> None:
     """Samples side by side in a sequence: flash attention needs nothing to keep them apart, other kernels a mask."""
     by_position = facts.get("~padding_free", False) or (facts.get("~packing", False) and str(facts.get("~packing_strategy", "bfd")).startswith("bfd"))
-    if not by_position or facts.get("attention") == "flash_attention_2" or facts.get("task", "train") != "train":
+    split = facts.get("sharding.cp", 1) > 1
+    if not by_position or split or facts.get("attention") == "flash_attention_2" or facts.get("task", "train") != "train":
         return
     facts.put("packing", value=True, where=facts.where("~packing", "~padding_free"))
 

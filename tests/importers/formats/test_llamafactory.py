@@ -1,0 +1,44 @@
+"""LLaMA-Factory where it serves, and its products in fp8."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+
+from memcalc.errors import InputError
+from memcalc.importers import import_files, import_text
+from memcalc.specs.read import merged
+
+CHAT = "model_name_or_path: llama-3.1-8b\ntemplate: llama3\n"
+SFT = "model_name_or_path: llama-3.1-8b\nstage: sft\nfinetuning_type: full\nbf16: true\n"
+
+
+def run_of(text: str) -> dict[str, Any]:
+    return merged([import_text(text).layer]).as_dict()
+
+
+def test_an_api_over_vllm_has_seven_tenths_of_the_card() -> None:
+    found = run_of(CHAT + "infer_backend: vllm\nvllm_maxlen: 8192\n")
+    assert (found["code"], found["task"], found["seq_len"], found["serving"]["gpu_memory_utilization"]) == ("vllm", "inference", 8192, 0.7)
+
+
+def test_a_chat_generates_with_transformers() -> None:
+    found = import_files([], command=shlex.split("llamafactory-cli chat --model_name_or_path llama-3.1-8b --max_new_tokens 256")).layer.data
+    assert (found["task"], found["dtype"], found["new_tokens"]) == ("inference", "bfloat16", 256)
+    assert not {"lora", "optimizer", "recompute"} & set(found)
+
+
+def test_a_backend_beside_a_stage_is_for_later() -> None:
+    assert run_of(SFT + "infer_backend: vllm\n")["task"] == "train"
+
+
+def test_a_backend_that_is_not_known_is_refused() -> None:
+    with pytest.raises(InputError, match="infer_backend ktransformers is not counted; huggingface, vllm, sglang are"):
+        run_of(CHAT + "infer_backend: ktransformers\n")
+
+
+@pytest.mark.parametrize(("more", "products"), [("fp8: true\nfp8_backend: te\n", "te"), ("fp8: true\n", "torchao"), ("", None)])
+def test_products_in_fp8(more: str, products: str | None) -> None:
+    assert run_of(SFT + more).get("fp8") == products

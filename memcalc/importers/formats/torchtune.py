@@ -6,9 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from memcalc.errors import InputError
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
-from memcalc.importers.rules import names, switch, when, whole_number
+from memcalc.importers.rules import names, switch, unless, whole_number
 
 VERSION = "torchtune 0.6"
 OPTIMIZERS = {
@@ -29,6 +30,8 @@ FAMILIES = {
 """Catalogue names by torchtune's families; the size goes in between."""
 FUSED = {"q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj", "gate_proj": "gate_up_proj", "up_proj": "gate_up_proj"}
 """Phi's layers that torchtune writes as several."""
+PREFERENCES = {"dpo": "dpo", "rso": "dpo", "ipo": "dpo", "simpo": "simpo"}
+"""Tasks by what stands in the name of a loss."""
 MLP = ("gate_proj", "up_proj", "down_proj")
 
 
@@ -72,14 +75,34 @@ def _optimizer(facts: Facts, entry: Entry) -> None:
 
 def _loss(facts: Facts, entry: Entry) -> None:
     name = str(entry.value).rpartition(".")[2].lower()
-    facts.put("loss", "chunked_output" if "linear" in name or "chunked" in name else "cross_entropy", entry.where)
+    preferred = next((task for mark, task in PREFERENCES.items() if mark in name), None)
+    if preferred is not None:
+        facts.put("task", preferred, entry.where)
+    elif "grpo" in name or "ppo" in name:
+        facts.put("~reinforced", value=True, where=entry.where)
+    else:
+        facts.put("loss", "chunked_output" if "linear" in name or "chunked" in name else "cross_entropy", entry.where)
+
+
+def _teacher(facts: Facts, entry: Entry) -> None:
+    facts.put("task", "distill", entry.where)
+    name = catalogue_name(str(entry.value).rpartition(".")[2])
+    if name is None:
+        facts.leave(entry, "it is built from sizes; give the teacher")
+    else:
+        facts.put("roles.teacher.model", name, entry.where)
+
+
+def _longest(facts: Facts, entry: Entry) -> None:
+    """Of generation and evaluation; training's stands with its tokenizer."""
+    facts.put("~longest", entry.number, entry.where)
 
 
 KEYS: dict[str, Rule] = {
     "model._component_": _model,
     "model.lora_attn_modules": lambda facts, entry: facts.put("~attention_modules", entry.value, entry.where),
     "model.apply_lora_to_mlp": switch("~mlp_modules"),
-    "model.apply_lora_to_output": when("", None, then="an adapter on the head"),
+    "model.apply_lora_to_output": switch("~head_module"),
     "model.lora_rank": whole_number("lora.r"),
     "model.lora_dropout": "lora.dropout",
     "model.use_dora": switch("lora.use_dora"),
@@ -90,13 +113,22 @@ KEYS: dict[str, Rule] = {
     "optimizer._component_": _optimizer,
     "optimizer.fused": switch("~fused"),
     "optimizer.momentum": "momentum",
-    "optimizer_in_bwd": when("", None, then="a step for each gradient as it arises, so that one alone is alive"),
+    "optimizer_in_bwd": switch("~in_backward"),
     "loss._component_": _loss,
     "enable_activation_checkpointing": switch("recompute", "full", "none"),
     "enable_activation_offloading": switch("offload.activations", "cpu", None),
     "dtype": "dtype",
     "compile": switch("torch_compile", off=None),
+    "ac_mode": unless("none", why="every n-th layer; all are counted"),
+    "quantizer._component_": unless(why="fake quantisation keeps copies of its own"),
+    "teacher_model._component_": _teacher,
+    "policy_model._component_": _model,
+    "ppo_epochs": lambda facts, entry: facts.put("~reinforced", value=True, where=entry.where),
+    "prompt*": lambda facts, entry: facts.put("~generates", value=True, where=entry.where),
+    "max_new_tokens": whole_number("~new_tokens"),
+    "max_seq_length": _longest,
     "fsdp_cpu_offload": switch("offload.params", "cpu", None),
+    "fsdp.cpu_offload": switch("offload.params", "cpu", None),
     "fsdp_reshard_after_forward": "sharding.reshard_after_forward",
     "custom_sharded_layers": lambda facts, entry: facts.put("sharding.fsdp_wrap_ends", bool(entry.value), entry.where),
     "tensor_parallel_dim": whole_number("sharding.tp"),
@@ -107,7 +139,16 @@ KEYS: dict[str, Rule] = {
 
 
 def finish(facts: Facts) -> None:
-    """The optimizer with its kernel, the modules with adapters, FSDP2 where there are several cards."""
+    """The optimizer with its kernel, the modules with adapters, FSDP2 where there are several cards.
+
+    Raises:
+        InputError: a configuration that neither trains on labels or preferences nor generates.
+    """
+    if "~reinforced" in facts.found:
+        raise InputError("is of PPO or GRPO, whose recipes are not known here; say task: ppo or grpo, roles and rollout", where=facts.where("~reinforced"))
+    if "~optimizer" not in facts.found:
+        _generates(facts)
+        return
     if "~optimizer" in facts.found:
         name = facts.get("~optimizer")
         fused = name == "adamw_torch" and facts.get("~fused", False)
@@ -115,6 +156,7 @@ def finish(facts: Facts) -> None:
     if "~attention_modules" in facts.found and facts.get("~lora", False):
         modules = [MODULES.get(str(name), str(name)) for name in facts.get("~attention_modules")]
         modules += MLP if facts.get("~mlp_modules", False) else ()
+        modules += ["lm_head"] if facts.get("~head_module", False) else []
         where = facts.where("~attention_modules", "~mlp_modules")
         if str(facts.get("model")).startswith(("phi-3", "phi-4")):
             modules = list(dict.fromkeys(FUSED.get(name, name) for name in modules))
@@ -123,11 +165,33 @@ def finish(facts: Facts) -> None:
         facts.put("lora.dtype", facts.get("dtype", "bfloat16"), facts.where("dtype"))
     if facts.get("~bits") == 4:
         facts.default("kbit_upcast", value=False, framework=VERSION)
+    if facts.get("~in_backward", False):
+        _in_backward(facts)
     if facts.get("~dp_shard") == -1:
         del facts.found["~dp_shard"]
     if facts.cards > 1 or {"sharding.fsdp_wrap_ends", "offload.params"} & set(facts.found):
         facts.default("sharding.engine", "fsdp2", VERSION)
         facts.default("sharding.fsdp_wrap_ends", value=False, framework=VERSION)
+
+
+def _in_backward(facts: Facts) -> None:
+    if facts.cards > 1 or facts.get("task", "train") != "train":
+        facts.unused.append(f"{facts.where('~in_backward')}: optimizer_in_bwd on several cards: all gradients are counted, of which one unit's are alive")
+    else:
+        facts.put("optimizer_in_backward", value=True, where=facts.where("~in_backward"))
+
+
+def _generates(facts: Facts) -> None:
+    """``tune run generate``; evaluation and quantisation are neither of memcalc's tasks."""
+    if "~generates" not in facts.found:
+        raise InputError("trains nothing and generates nothing: a configuration with an optimizer, or with a prompt, was expected", where=facts.files[-1][0])
+    facts.put("task", "inference", facts.where("~generates"))
+    facts.put("micro_batch", 1, facts.where("~generates"))
+    for name, key in (("~new_tokens", "new_tokens"), ("~longest", "seq_len")):
+        if name in facts.found:
+            facts.put(key, facts.get(name), facts.where(name))
+    for name in ("grad_accum", "recompute"):
+        facts.found.pop(name, None)
 
 
 FORMAT = Format(
@@ -141,7 +205,8 @@ FORMAT = Format(
         "output_dir tokenizer.* checkpointer.* resume_from_checkpoint save_adapter_weights_only dataset* seed shuffle run_val_every_n_steps "
         "batch_size_val optimizer.* lr_scheduler.* loss.* epochs max_steps_per_epoch clip_grad_norm metric_logger.* log_* device profiler.* "
         "low_cpu_ram model.lora_alpha model.*checkpoint* cudnn_* collate_fn save_every_n_steps keep_last_n_checkpoints enable_async_checkpointing "
-        "parallelize_plan*"
+        "parallelize_plan* tensor_parallel_plan* teacher_checkpointer.* ref_checkpointer.* quantizer.groupsize kd_ratio kd_loss.* temperature top_k "
+        "enable_kv_cache use_distributed_state_dict save_every_n_epochs base_model_path name"
     ),
     defaults={"micro_batch": 2, "grad_accum": 1, "dtype": "bfloat16", "recompute": "none"},
     finish=finish,

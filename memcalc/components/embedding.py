@@ -93,6 +93,7 @@ class Embedding(Component):
         original: the frozen token table, where a copy of it is trained.
         prompt: makes virtual tokens before those of the batch, or before the keys of each layer.
         inputs: makes inputs for each layer (Gemma 4 E2B).
+        streams: makes several of what comes out (Gemma 3n).
     """
 
     vocab: Axis
@@ -116,6 +117,7 @@ class Embedding(Component):
     original: Original | None = None
     prompt: PromptEncoder | None = None
     inputs: InputTables | None = None
+    streams: Component | None = None
 
     @property
     def outer(self) -> bool:

@@ -21,11 +21,13 @@ class InputTables(Component):
         vocab: its rows.
         proj: hidden → all layers' inputs.
         norm: of each.
+        in_place: what is projected is scaled in its own place (Gemma 3n).
     """
 
     vocab: Axis
     proj: Linear
     norm: RMSNorm
+    in_place: bool = False
 
     def own_weights(self) -> Iterator[Weight]:
         """``embed_tokens_per_layer/weight`` (vocab, layers · small)."""

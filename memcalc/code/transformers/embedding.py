@@ -33,7 +33,7 @@ def embed(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
     for rotary in (m.rotary, m.local_rotary):
         if rotary is not None:
             make_angles(ctx, rotary, x.dtype)
-    return x
+    return x if m.streams is None else ctx.run(m.streams, x, "streams")
 
 
 def look_up(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:

@@ -20,7 +20,8 @@ def input_tables(ctx: Context, m: InputTables, x: Tensor) -> Tensor:
     rows = F.scale(F.embedding(ids, ctx.parameter(next(m.own_weights())), m.proj.outputs, "rows for each layer"), "scaled rows")
     small = m.norm.width
     whole = (ctx.batch, ctx.seq, Axis("num_hidden_layers", m.proj.outputs.size // small.size), small)
-    h = F.scale(ctx.run(m.proj, x, "per_layer_model_projection"), "scaled projection")
+    h = ctx.run(m.proj, x, "per_layer_model_projection")
+    h = F.scale_in_place(h) if m.in_place else F.scale(h, "scaled projection")
     h = ctx.run(m.norm, F.view(h, whole), "per_layer_projection_norm")
     ctx.shared[INPUTS] = F.scale(F.add(h, F.view(rows, whole), "projection + rows"), INPUTS)
     return x

@@ -1,75 +1,119 @@
-"""Gemma 3n's text model: several streams side by side (AltUp), low-rank branches (LAuReL), a table for each layer; counted, not run.
+"""Gemma 3n's text model: several streams side by side (AltUp), low-rank branches (LAuReL), inputs for each layer.
 
 Source: transformers, models/gemma3n/modeling_gemma3n.py.
 """
 
 from __future__ import annotations
 
-from memcalc.components import RMSNorm
-from memcalc.components.vision import Parts
+from dataclasses import replace
+
+from memcalc.components import Embedding, Head, Linear, Rotary
+from memcalc.components.altup import AltUp, AltUpLayer, JoinStreams, Laurel, SparseGateMLP, SpreadStreams
+from memcalc.components.gemma4 import Gemma4Attention, Gemma4Norm
 from memcalc.models.config import Config
-from memcalc.models.families import _counted as counted
 from memcalc.models.families import _decoder as decoder
-from memcalc.specs.model import Axis, Block, Component, ModelSpec, Weight
+from memcalc.models.families import _layer_inputs as layer_inputs
+from memcalc.models.families import _moe as moe
+from memcalc.models.families import _text as text
+from memcalc.models.families.gemma4_text import last_of_kind, shared_layers
+from memcalc.specs.model import Axis, Block, ModelSpec
 
 MODEL_TYPES = ("gemma3n_text",)
 ARCHITECTURES = {"Gemma3nForCausalLM": "gemma3n_text"}
 
-ENDS = ("embed_tokens", "norm", "lm_head")
+SCALES, SCALE_BYTES = 4, 2
+"""Scales of both tables, of the projection and of the sum are buffers of one number in the model's dtype, as is one in each layer."""
+
+SIZES, SPARSITY = "intermediate_size", "activation_sparsity_pattern"
 
 
 def spec(config: Config) -> ModelSpec:
-    """The last layers use keys and values of earlier ones."""
-    widths = config.get("intermediate_size")
-    listed = config.ints("intermediate_size", minimum=1) if isinstance(widths, list) else None
-    sizes = decoder.read_sizes(config, head_dim_follows=False, intermediate=listed[0] if listed else None)
-    hidden, norm, count = sizes.hidden, RMSNorm(sizes.hidden), sizes.num_layers
-    if listed and len(listed) != count:
-        raise config.error(f"intermediate_size has {len(listed)} numbers for {count} layers")
-    own, streams = Axis("hidden_size_per_layer_input", config.int("hidden_size_per_layer_input")), config.int("altup_num_inputs")
-    first_shared = count - config.int("num_kv_shared_layers", minimum=0)
-    rank = Axis("laurel_rank", config.int("laurel_rank"))
-    names = ("input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm")
-    laurel = Parts((*counted.linears(hidden, rank, "linear_left"), *counted.linears(rank, hidden, "linear_right"), ("post_laurel_norm", norm)))
-    beside = (*counted.linears(hidden, own, "per_layer_input_gate"), *counted.linears(own, hidden, "per_layer_projection"))
+    """The last layers use keys and values of earlier ones; the first have sparse gates."""
+    widths, sparse = each_layer(config, SIZES), each_layer(config, SPARSITY)
+    sizes = decoder.read_sizes(config, head_dim_follows=False, intermediate=widths[0])
+    hidden, count, norm = sizes.hidden, sizes.num_layers, Gemma4Norm(sizes.hidden)
+    activation, streams = config.str("hidden_activation"), Axis("altup_num_inputs", config.int("altup_num_inputs"))
+    kinds, reused = text.layer_windows(config, count, pattern=None, window=config.int("sliding_window")), shared_layers(config, count)
+    altup, laurel = streams_of(config, hidden, streams), low_rank(config, hidden, norm)
+    own = layer_inputs.share(config, hidden, norm, activation)
+    if own is None:
+        raise config.error(f"{layer_inputs.SMALL} is 0; every layer of this family has inputs of its own")
 
-    def layer(kind: tuple[bool, int]) -> Component:
-        shares, width = kind
-        inner = Axis("intermediate_size", width)
-        network = Parts((*counted.linears(hidden, inner, "gate_proj", "up_proj"), *counted.linears(inner, hidden, "down_proj")))
-        parts = (("self_attn", attention(config, sizes, shares=shares)), ("mlp", network), *((name, norm) for name in names))
-        return Parts((*parts, ("altup", altup(hidden, streams)), ("laurel", laurel), *beside, ("post_per_layer_input_norm", norm)))
+    def layer(kind: tuple[int | None, bool, bool, int, bool]) -> AltUpLayer:
+        window, reuses, stores, width, is_sparse = kind
+        network = moe.swiglu(hidden, Axis(SIZES, width), activation)
+        mixer = attention(config, sizes, window=window, reuses=reuses)
+        mlp = SparseGateMLP(network.gate, network.up, network.down, activation) if is_sparse else network
+        return AltUpLayer(replace(mixer, stores=stores, feeds=stores and any(reused)), mlp, norm, altup, laurel, own)
 
-    kinds = ((i >= first_shared, listed[i] if listed else int(sizes.intermediate.size)) for i in range(count))
-    return counted.model(
+    each = zip(kinds, reused, last_of_kind(kinds, reused), widths, (bool(share) for share in sparse), strict=True)
+    others = (Linear("", hidden, hidden),) * (streams.size - 1)
+    rotaries, tied = (Rotary(sizes.head_dim), Rotary(sizes.head_dim, name="local")), config.bool("tie_word_embeddings")
+    tables = layer_inputs.tables(config, hidden, count, Gemma4Norm, in_place=True)
+    whole = text.language_model(
         config,
         sizes,
-        (Block("tables", tables(config, hidden, own, count, streams)), *decoder.layer_blocks(kinds, layer)),
-        what="streams side by side",
+        (*decoder.layer_blocks(each, layer), Block("", JoinStreams(others), role="norm")),
+        embedding=Embedding(
+            sizes.vocab, hidden, rotary=rotaries[0], local_rotary=rotaries[1], scaled=True, tied=tied, inputs=tables, streams=SpreadStreams(others)
+        ),
         norm=norm,
-        names=ENDS,
+        head=Head(Linear("lm_head", hidden, sizes.vocab, split="column"), tied=tied, softcap=config.optional_float("final_logit_softcapping")),
+    )
+    return moe.with_buffers(whole, SCALE_BYTES * (SCALES + count))
+
+
+def each_layer(config: Config, key: str) -> tuple[int, ...]:
+    """What a list has for each layer, or one number for all.
+
+    Raises:
+        ModelError: it has not as many as there are layers.
+    """
+    count, value = config.int("num_hidden_layers"), config.get(key)
+    if not isinstance(value, list):
+        return (config.int(key),) * count if key == SIZES else (0,) * count
+    if len(value) != count:
+        raise config.error(f"{key} has {len(value)} numbers for {count} layers")
+    return config.ints(key, minimum=1) if key == SIZES else tuple(int(share > 0) for share in value)
+
+
+def attention(config: Config, sizes: decoder.Sizes, *, window: int | None, reuses: bool) -> Gemma4Attention:
+    """Grouped-query attention with norms of each head; layers that share keys and values have queries alone."""
+    plain, bias = decoder.attention(sizes), config.bool("attention_bias", default=False)
+    head = Axis("head_dim", sizes.head_dim)
+    q, k, v, o = (None if linear is None else replace(linear, bias=bias) for linear in (plain.q, plain.k, plain.v, plain.o))
+    assert q is not None
+    assert o is not None
+    return Gemma4Attention(
+        sizes.num_heads,
+        sizes.num_kv_heads,
+        sizes.head_dim,
+        q=q,
+        k=None if reuses else k,
+        v=None if reuses else v,
+        o=o,
+        q_norm=Gemma4Norm(head),
+        k_norm=None if reuses else Gemma4Norm(head),
+        rotary=Rotary(sizes.head_dim, name="" if window is None else "local"),
+        window=window,
+        v_norm=None if reuses else Gemma4Norm(head, "unscaled"),
     )
 
 
-def attention(config: Config, sizes: decoder.Sizes, *, shares: bool) -> Parts:
-    """Grouped-query attention with norms of each head; layers that share keys and values have queries alone."""
-    bias, head = config.bool("attention_bias", default=False), RMSNorm(Axis("head_dim", sizes.head_dim))
-    queries = (*counted.linears(sizes.hidden, sizes.queries, "q_proj", bias=bias), ("q_norm", head))
-    keys = () if shares else (*counted.linears(sizes.hidden, sizes.keys, "k_proj", "v_proj", bias=bias), ("k_norm", head))
-    return Parts((*queries, *keys, *counted.linears(sizes.queries, sizes.hidden, "o_proj", bias=bias)))
-
-
-def altup(hidden: Axis, streams: int) -> Parts:
+def streams_of(config: Config, hidden: Axis, streams: Axis) -> AltUp:
     """How the streams of a layer are predicted from each other and corrected."""
-    count, square = Axis("altup_num_inputs", streams), Axis("altup_num_inputs²", streams**2)
-    coefficients = (*counted.linears(count, count, "correction_coefs"), *counted.linears(count, square, "prediction_coefs"))
-    router = (*counted.linears(hidden, count, "modality_router"), ("router_norm", RMSNorm(hidden)))
-    return Parts((*coefficients, *router), counted.vectors(hidden, "correct_output_scale"))
+    square = Axis("altup_num_inputs²", streams.size**2)
+    return AltUp(
+        streams,
+        modality_router=Linear("modality_router", hidden, streams),
+        router_norm=Gemma4Norm(hidden),
+        prediction_coefs=Linear("prediction_coefs", streams, square),
+        correction_coefs=Linear("correction_coefs", streams, streams),
+        scaled=config.bool("altup_correct_scale"),
+    )
 
 
-def tables(config: Config, hidden: Axis, own: Axis, num_layers: int, streams: int) -> Parts:
-    """The second table, which has a row for each layer, and projections between the streams."""
-    every = Axis("num_hidden_layers * hidden_size_per_layer_input", num_layers * own.size)
-    table = Weight("embed_tokens_per_layer/weight", (Axis("vocab_size_per_layer_input", config.int("vocab_size_per_layer_input")), every))
-    between = counted.linears(hidden, hidden, *(f"{name}/{i}" for name in ("altup_projections", "altup_unembed_projections") for i in range(streams - 1)))
-    return Parts((*counted.linears(hidden, every, "per_layer_model_projection"), ("per_layer_projection_norm", RMSNorm(own)), *between), (table,))
+def low_rank(config: Config, hidden: Axis, norm: Gemma4Norm) -> Laurel:
+    """The branch beside attention."""
+    rank = Axis("laurel_rank", config.int("laurel_rank"))
+    return Laurel(Linear("linear_left", hidden, rank), Linear("linear_right", rank, hidden), norm)

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from memcalc.errors import InputError, UnknownNameError
-from memcalc.importers.facts import Entry, Facts
+from memcalc.importers.facts import Entry, Facts, number
+from memcalc.specs.files import describe
 
 Write = Callable[[Facts, Entry], None]
 
@@ -22,6 +23,18 @@ def whole_number(name: str) -> Write:
 
     def write(facts: Facts, entry: Entry) -> None:
         facts.put(name, entry.number, entry.where)
+
+    return write
+
+
+def real_number(name: str) -> Write:
+    """A number, with a fraction or without."""
+
+    def write(facts: Facts, entry: Entry) -> None:
+        made = number(entry.value)
+        if made is None:
+            raise InputError(f"{entry.key} is {describe(entry.value)}; accepted: a number", where=entry.where)
+        facts.put(name, made, entry.where)
 
     return write
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from memcalc.importers import reinforcement
 from memcalc.importers.facts import Entry, Facts, Rule, number, whole
 from memcalc.importers.presets import preset
-from memcalc.importers.rules import names, switch, unless, whole_number
+from memcalc.importers.rules import names, real_number, switch, unless, whole_number
 
 TASKS = {"rm": "reward", "gkd": "distill", "cpo": "orpo"}
 """Tasks under names of its own; CPO adds the loss of what was chosen to that of the pair, as ORPO does."""
@@ -66,13 +66,13 @@ KEYS: dict[str, Rule] = {
     "vllm_max_model_len": whole_number("~longest"),
     "vllm_pipeline_parallel_size": unless(1),
     "vllm_quantization": unless(why="the server's weights are counted as the model's are"),
-    "beta": "~beta",
+    "beta": real_number("~beta"),
     "kl_in_reward": switch("~kl_in_reward"),
     "advantage_estimator": _estimator,
     "log_entropy": _entropy,
     "top_entropy_quantile": _entropy,
     "rpo_alpha": unless(0, why="a loss of the chosen answers beside"),
-    "cpo_alpha": "~cpo_alpha",
+    "cpo_alpha": real_number("~cpo_alpha"),
     "chord_sft_per_device_train_batch_size": unless(why="examples beside what is generated"),
     "loss_weights": unless(why="one loss is counted"),
 }

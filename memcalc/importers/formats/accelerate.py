@@ -10,7 +10,7 @@ from memcalc.importers import fsdp
 from memcalc.importers.facts import ACCELERATE, DEEPSPEED, Entry, Facts, Rule
 from memcalc.importers.format import Format
 from memcalc.importers.links import name_deepspeed
-from memcalc.importers.rules import names, unless, when, whole_number
+from memcalc.importers.rules import names, real_number, unless, when, whole_number
 from memcalc.specs.run import Run
 
 VERSION = "accelerate 1.15"
@@ -106,7 +106,7 @@ KEYS: dict[str, Rule] = {
     "deepspeed_config.offload_param_device": _device("offload_param"),
     "deepspeed_config.zero3_init_flag": "sharding.zero3_init_flag",
     "deepspeed_config.gradient_accumulation_steps": whole_number("grad_accum"),
-    "deepspeed_config.gradient_clipping": lambda facts, entry: facts.put("~deepspeed.gradient_clipping", float(entry.value), entry.where),
+    "deepspeed_config.gradient_clipping": real_number("~deepspeed.gradient_clipping"),
     "deepspeed_config.deepspeed_moe_layer_cls_names": unless(why="leaf modules are gathered whole"),
     "deepspeed_config.*": unless(),
     "parallelism_config.*sp_size": _sequence,

@@ -147,7 +147,8 @@ def serves(facts: Facts, engine: str, version: str) -> None:
     cards = 1
     for name in ("sharding.tp", "sharding.pp", "sharding.dp"):
         cards *= facts.get(name, 1)
-    facts.default("~world", cards, f"{version}: the product of its degrees")
+    if cards > 0:  # a degree that cannot be is refused where it stands
+        facts.default("~world", cards, f"{version}: the product of its degrees")
 
 
 FORMAT = Format(

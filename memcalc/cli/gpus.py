@@ -5,7 +5,6 @@ from __future__ import annotations
 from memcalc.cli.shell.command import Argument, Command, Given, Option
 from memcalc.cli.shell.output import OUT_FILE, format_option, sink
 from memcalc.errors import InputError
-from memcalc.units import GiB
 
 HEAD = ("name", "sold as GB", "torch sees GiB", "nvidia-smi MiB", "also", "note")
 KEYS = ("name", "nominal_gb", "capacity_bytes", "most_bytes", "smi_mib", "aliases", "note", "rough")
@@ -18,7 +17,8 @@ def options() -> tuple[Option, ...]:
 
 def run(given: Given) -> int:
     """Do it."""
-    from memcalc.report.model import listing
+    from memcalc.report.model import card_row, listing
+    from memcalc.report.model import cards as table
     from memcalc.report.style import Style
     from memcalc.specs.gpus import gpus
 
@@ -31,12 +31,10 @@ def run(given: Given) -> int:
     if out.format == "json":
         out.write(listing(KEYS, [[getattr(card, key) for key in KEYS] for card in cards], form="json", style=style))
         return 0
-    rows = []
-    for card in cards:
-        least, most = f"{card.capacity_bytes / GiB:.2f}", f"{card.most_bytes / GiB:.2f}"
-        note = "; ".join(filter(None, ("few readings" if card.rough else "", card.note)))
-        rows.append([card.name, card.nominal_gb, least if least == most else f"{least} to {most}", card.smi_mib, list(card.aliases), note])
-    out.write(listing(HEAD, rows, form=out.format, style=style, numbers=(1, 2, 3)))
+    if out.format == "table":
+        out.write(table(cards, style))
+    else:
+        out.write(listing(HEAD, [card_row(card) for card in cards], form=out.format, style=style, numbers=(1, 2, 3)))
     return 0
 
 

@@ -11,12 +11,12 @@ from memcalc.engine.result import Estimate
 from memcalc.report import words
 from memcalc.report.contract import as_dict
 from memcalc.report.rows import Row, rows_of
-from memcalc.report.style import BOLD, DIM, Style, Unit, columns, shorten, unit_for
+from memcalc.report.style import BOLD, DIM, Style, Unit, columns, display_width, shorten, unit_for
 from memcalc.report.tables import comma_rows, grid
 from memcalc.report.text import colour_of, labelled
 from memcalc.whatif.compare import Comparison, kinds
 
-LABEL, MIN_LABEL = 40, 16
+LABEL, MIN_LABEL, GAP = 40, 16, 2
 MOVERS = 3
 CUT_FROM_STAGE = {"optimizer": 1, "gradients": 2, "weights": 3}
 
@@ -28,11 +28,7 @@ def text(found: Comparison, style: Style) -> str:
     rows = rows_of(found.peaks())
     cells = [["", *_heads(letters)], *(["  " * row.depth + row.label, *_cells(row, unit)] for row in rows)]
     cells += [["allocated", *_cells(_total(found), unit)], *_facts(found, unit)]
-    numbers = max(map(len, columns([row[1:] for row in cells])))
-    cells = [[shorten(row[0], max(min(LABEL, style.width - numbers - 2), MIN_LABEL)), *row[1:]] for row in cells]
-    lines = columns(cells, right=[False, *([True] * (len(cells[0]) - 1))])
-    lines[0] = style.paint(lines[0], DIM)
-    lines.insert(len(rows) + 1, style.paint("─" * max(map(len, lines)), DIM))
+    lines = "\n\n".join("\n".join(_lines([[row[i] for i in shown] for row in cells], len(rows), style)) for shown in _shares(cells, style.width))
     legend = [labelled(letter, f"{name}: {_about(estimate)}", style) for letter, name, estimate in zip(letters, found.names, found.estimates, strict=True)]
     verdicts = [
         labelled(f"{letter} verdict", words.verdict_line(estimate.verdict), style, colour_of(estimate.verdict))
@@ -41,7 +37,7 @@ def text(found: Comparison, style: Style) -> str:
     ]
     said = [labelled(f"{letters[i]} − {letters[0]}", sentence(found, i), style) for i in range(1, len(letters))]
     head = style.paint(f"{unit.name} on the most loaded rank of each, at its own peak", BOLD)
-    return "\n".join([*legend, "", head, *lines, "", *said, *verdicts])
+    return "\n".join([*legend, "", head, lines, "", *said, *verdicts])
 
 
 def sentence(found: Comparison, i: int) -> str:
@@ -131,6 +127,31 @@ def _facts(found: Comparison, unit: Unit) -> Iterator[list[str]]:
         yield ["of rank", *_spread([words.rank_name(estimate.most_loaded) for estimate in found.estimates])]
     if any(estimate.verdict for estimate in found.estimates):
         yield ["verdict", *_spread([words.state(estimate.verdict) if estimate.verdict else "" for estimate in found.estimates])]
+
+
+def _shares(cells: Sequence[Sequence[str]], width: int) -> list[list[int]]:
+    """Columns of tables that a page has room for: labels and the first run, and of the others as many as go beside them, each with its difference."""
+    widths = [max(display_width(row[i]) for row in cells) + GAP for i in range(len(cells[0]))]
+    found: list[list[int]] = []
+    left = 0
+    for i in range(2, len(widths), 2):
+        each = widths[i] + widths[i + 1]
+        if not found or each > left:
+            found.append([0, 1])
+            left = width - MIN_LABEL - widths[1]
+        found[-1] += [i, i + 1]
+        left -= each
+    return found or [[0, 1]]
+
+
+def _lines(cells: Sequence[Sequence[str]], num_rows: int, style: Style) -> list[str]:
+    """One table: the heading, the rows, and under a line what they come to."""
+    numbers = max(map(display_width, columns([row[1:] for row in cells])))
+    shown = [[shorten(row[0], max(min(LABEL, style.width - numbers - GAP), MIN_LABEL)), *row[1:]] for row in cells]
+    lines = columns(shown, right=[False, *([True] * (len(cells[0]) - 1))])
+    lines[0] = style.paint(lines[0], DIM)
+    lines.insert(num_rows + 1, style.paint("─" * max(map(len, lines)), DIM))
+    return lines
 
 
 def _spread(cells: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from memcalc.report import words
 from memcalc.report.contract import SCHEMA_VERSION
-from memcalc.report.style import BOLD, DIM, Style, Unit, columns, unit_for, wrap
+from memcalc.report.style import BOLD, DIM, Style, Unit, columns, unit_for, words_below, wrap
 from memcalc.report.tables import comma_rows, grid
 from memcalc.whatif.limits import Limit, Limits
 
@@ -16,6 +16,8 @@ RULE = (
     "played through the caching allocator at several values, gets by, and at one unit more does not."
 )
 HEAD = ("key", "asked", "safe", "at most", "needs", "one more needs", "what binds")
+BESIDE = 28
+"""Columns of what binds: on a narrower page it stands below."""
 FIELDS = ("key", "asked", "safe", "bound", "need_bytes", "above_bytes", "instant")
 
 
@@ -23,10 +25,11 @@ def text(found: Limits, style: Style) -> str:
     """All answers."""
     unit = unit_for(found.room.capacity_bytes)
     rows = [list(HEAD), *(_row(answer, unit) for answer in found.answers)]
-    lines = columns(rows, right=[False, True, True, True, True, True, False], width=style.width)
+    lines = words_below(rows, right=[False, True, True, True, True, True, False], width=style.width, least=BESIDE)
     lines[0] = style.paint(lines[0], BOLD)
     probes = columns([["micro_batch", f"expect {unit.name}", ""], *([str(p.micro_batch), unit.number(p.allocated_bytes), _said(p.fits)] for p in found.probes)])
-    parts = [wrap(head(found), style.width), "\n".join(lines), *([wrap(tokens(found), style.width)] if found.tokens else []), *notes(found)]
+    told = [wrap(line, style.width) for line in (tokens(found), *notes(found)) if line]
+    parts = [wrap(head(found), style.width), "\n".join(lines), *told]
     if found.probes:
         trial = wrap("To find the batch by trial, with what max_memory_allocated should read:", style.width)
         parts += [f"{trial}\n{_indented(probes)}", style.paint(wrap(RULE, style.width), DIM)]
@@ -55,7 +58,14 @@ def notes(found: Limits) -> list[str]:
     """What else is to be known."""
     most = found.job.model.max_position_embeddings
     longer = [a for a in found.answers if a.key == "seq_len" and most and a.bound > most]
-    return [f"note: {found.job.model.name} is made for {most:,} tokens; the card takes more" for _ in longer]
+    odd = [a for a in found.answers if a.gets_by]
+    return [
+        *(f"note: {found.job.model.name} is made for {most:,} tokens; the card takes more" for _ in longer),
+        *(
+            f"note: {a.key} {a.asked:,} as asked gets by, though {a.safe + a.step:,} does not: where blocks find a place is a matter of their sizes"
+            for a in odd
+        ),
+    ]
 
 
 def markdown(found: Limits) -> str:

@@ -6,13 +6,16 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from memcalc.report.style import BOLD, DIM, Style, columns, pad, wrap
+from memcalc.report.style import BOLD, DIM, Style, columns, display_width, pad, words_below, wrap
 from memcalc.report.tables import comma_rows, grid
 from memcalc.report.words import count
-from memcalc.units import gib
+from memcalc.specs.gpus import Gpu
+from memcalc.units import GiB, gib
 from memcalc.whatif.describe import Description, Part
 
 TREE_DEPTH = 3
+MIN_TOLD = 48
+"""Columns of what is told of a card: on a narrower page it stands below."""
 
 
 def listing(head: Sequence[str], rows: Sequence[Sequence[Any]], *, form: str, style: Style, numbers: Sequence[int] = ()) -> str:
@@ -26,6 +29,33 @@ def listing(head: Sequence[str], rows: Sequence[Sequence[Any]], *, form: str, st
         return grid(cells, head, numbers_from=len(head))
     lines = columns([list(head), *cells], right=[i in numbers for i in range(len(head))], width=style.width)
     return "\n".join([style.paint(lines[0], DIM), *lines[1:]])
+
+
+def cards(found: Sequence[Gpu], style: Style) -> str:
+    """Cards as a table, with their other names and what to know of them beside, or below where the page is narrow."""
+    rows = [[card.name, _cell(card.nominal_gb), _range(card), _cell(card.smi_mib), _told(card)] for card in found]
+    head = ["name", "sold as GB", "torch sees GiB", "nvidia-smi MiB", "also called; to know"]
+    longest = max(display_width(row[-1]) for row in rows)
+    lines = words_below([head, *rows], right=[False, True, True, True, False], width=style.width, least=min(longest, MIN_TOLD))
+    return "\n".join([style.paint(lines[0], DIM), *lines[1:]])
+
+
+def card_row(card: Gpu) -> list[Any]:
+    """What a page or a spreadsheet has of a card."""
+    return [card.name, card.nominal_gb, _range(card), card.smi_mib, list(card.aliases), _note(card)]
+
+
+def _range(card: Gpu) -> str:
+    least, most = f"{card.capacity_bytes / GiB:.2f}", f"{card.most_bytes / GiB:.2f}"
+    return least if least == most else f"{least} to {most}"
+
+
+def _note(card: Gpu) -> str:
+    return "; ".join(filter(None, ("few readings" if card.rough else "", card.note)))
+
+
+def _told(card: Gpu) -> str:
+    return "; ".join(filter(None, (", ".join(card.aliases), _note(card))))
 
 
 def _cell(value: Any) -> str:

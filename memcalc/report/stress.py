@@ -7,13 +7,15 @@ from typing import Any
 
 from memcalc.report import lengths, words
 from memcalc.report.contract import SCHEMA_VERSION
-from memcalc.report.style import BOLD, DIM, GREEN, RED, Style, Unit, columns, unit_for, wrap
+from memcalc.report.style import BOLD, DIM, GREEN, RED, Style, Unit, columns, display_width, unit_for, wrap
 from memcalc.report.tables import comma_rows, grid
 from memcalc.units import GB
 from memcalc.whatif.stress import Stressed
 from memcalc.whatif.stress.situation import Incident
 
 HEAD = ("incident", "strikes in", "brings", "most of it", "needs then", "")
+INSTANT, MOST = 1, 3
+"""Columns that a narrow page has no room for."""
 SURVIVES, DIES = "survives", "does not survive"
 INDENT = " " * 4
 TERMS = 4
@@ -24,11 +26,13 @@ def text(found: Stressed, style: Style) -> str:
     """The table, what cannot strike, and the sum of it."""
     unit = _unit(found)
     struck = [incident for incident in found.incidents if incident.survives is not None]
-    lines = columns([list(HEAD), *(_row(incident, unit) for incident in struck)], right=[False, False, True, False, True, False])
+    lines, left_out = _lines([list(HEAD), *(_row(incident, unit) for incident in struck)], style.width)
     table = [style.paint(lines[0], BOLD)]
     for line, incident in zip(lines[1:], struck, strict=True):
         table.append(style.paint(line, *([] if incident.survives else [RED])))
-        said = wrap("; ".join(filter(None, (incident.title, terms(incident, unit), incident.note, _on_host(incident)))), style.width - len(INDENT))
+        strikes = f"in {words.instant(incident.instant)}" if INSTANT in left_out else ""
+        told = (strikes, incident.title, terms(incident, unit, least=1 if MOST in left_out else 2), incident.note, _on_host(incident))
+        said = wrap("; ".join(filter(None, told)), style.width - len(INDENT))
         table += [style.paint(f"{INDENT}{part}", DIM) for part in said.split("\n")]
     parts = [style.paint(wrap(head(found), style.width), BOLD), "\n".join(table)]
     if found.spread is not None:
@@ -47,10 +51,10 @@ def head(found: Stressed) -> str:
     return f"{needs} and {verb} within {unit.full(room.room_bytes)} of {room.name}"
 
 
-def terms(incident: Incident, unit: Unit) -> str:
-    """The terms that it brings, the largest first, where there are several."""
+def terms(incident: Incident, unit: Unit, *, least: int = 2) -> str:
+    """The terms that it brings, the largest first, where there are at least so many."""
     shown = [(path, num_bytes) for path, num_bytes in incident.extra.items() if unit.visible(num_bytes)]
-    if len(shown) < 2:
+    if len(shown) < least:
         return ""
     rest = sum(num_bytes for _, num_bytes in shown[TERMS:])
     listed = [f"{path} {unit.signed(num_bytes)}" for path, num_bytes in shown[:TERMS]]
@@ -127,6 +131,17 @@ def as_json(found: Stressed) -> str:
 # ---------------------------------------------------------------------- inside
 def _unit(found: Stressed) -> Unit:
     return unit_for(max(found.need_bytes, found.room.room_bytes))
+
+
+def _lines(rows: list[list[str]], width: int) -> tuple[list[str], tuple[int, ...]]:
+    """Rows as lines; on a narrow page columns are left out, which what is said below them then tells."""
+    right = [False, False, True, False, True, False]
+    for left_out in ((), (MOST,), (MOST, INSTANT)):
+        kept = [i for i in range(len(HEAD)) if i not in left_out]
+        lines = columns([[row[i] for i in kept] for row in rows], right=[right[i] for i in kept], width=width if left_out else None)
+        if max(map(display_width, "\n".join(lines).split("\n"))) <= width:
+            break
+    return lines, left_out
 
 
 def _row(incident: Incident, unit: Unit) -> list[str]:

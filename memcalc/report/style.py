@@ -121,6 +121,27 @@ def columns(rows: Sequence[Sequence[str]], *, right: Sequence[bool] = (), gap: i
     return [_row(row, widths, at_right, " " * gap) for row in rows]
 
 
+def words_below(rows: Sequence[Sequence[str]], *, right: Sequence[bool], width: int, least: int, indent: str = "    ") -> list[str]:
+    r"""Rows whose last cell is a sentence: beside the others where the page leaves it room, or else under them, without its heading.
+
+    Args:
+        rows: of cells, the heading first.
+        right: which columns hold numbers.
+        width: of the page.
+        least: columns that the sentence needs beside the others, unless it is shorter.
+        indent: of a sentence under its row.
+
+    >>> words_below([["a", "b"], ["1", "one two three"]], right=[True, False], width=12, least=10)
+    ['a', '1\n    one two\n    three']
+    """
+    longest = max((display_width(row[-1]) for row in rows), default=0)
+    heads = columns([row[:-1] for row in rows], right=right[:-1], width=width)
+    if max(display_width(part) for line in heads for part in line.split("\n")) + 2 + min(longest, least) <= width:
+        return columns(rows, right=right, width=width)
+    told = (f"\n{indent}{wrap(row[-1], width, indent=indent)}" if row[-1] and i else "" for i, row in enumerate(rows))
+    return [line + below for line, below in zip(heads, told, strict=True)]
+
+
 def _row(row: Sequence[str], widths: Sequence[int], right: Sequence[bool], gap: str) -> str:
     cells = [wrap(cell, widths[i]).split("\n") if display_width(cell) > widths[i] else [cell] for i, cell in enumerate(row)]
     turns = range(max(map(len, cells), default=0))

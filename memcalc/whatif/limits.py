@@ -23,7 +23,7 @@ from memcalc.specs.job import Job
 from memcalc.specs.read import read_run
 from memcalc.specs.run import Run
 from memcalc.whatif.fit import Room, granule, highest_between, largest, need, needs, outside_bytes, plays, room_for
-from memcalc.whatif.sweep import bounds_of
+from memcalc.whatif.sweep import bounds_of, has_fixed_length
 from memcalc.whatif.tokens import Tokens, most_tokens
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Limit(NamedTuple):
         terms: the largest kinds then, with their bytes.
         step: the unit.
         stop: why there is none more where memory is not what ends it.
+        gets_by: the value in the run lies beyond what is safe, and is played through nevertheless.
     """
 
     key: str
@@ -64,6 +65,7 @@ class Limit(NamedTuple):
     terms: tuple[tuple[str, int], ...]
     step: int = 1
     stop: str = ""
+    gets_by: bool = False
 
 
 class Probe(NamedTuple):
@@ -118,7 +120,7 @@ def limits(run: Run, *, limit_bytes: int | None = None, margin: float = 0.0) -> 
     def played(micro_batch: int, seq_len: int) -> bool:
         return plays(replace(job, micro_batch=micro_batch, seq_len=seq_len), room.room_bytes)
 
-    length = _of_size(job, room, "seq_len", played, cap=MAX_LENGTH, step=granule(job))
+    length = _as_said(job, room, played) if has_fixed_length(job) else _of_size(job, room, "seq_len", played, cap=MAX_LENGTH, step=granule(job))
     bound, safe = length.bound * job.micro_batch, length.safe * job.micro_batch  # tokens take much the same in any shape
     batch = _of_size(job, room, "micro_batch", played, cap=MAX_BATCH, step=1, near=safe // job.seq_len)
     rank, kept = _of_rank(job, room), _of_kept(job, room)
@@ -186,7 +188,17 @@ def _of_size(job: Job, room: Room, key: str, played: Played, *, cap: int, step: 
 
     bound = largest(fits, cap=cap, step=step, marks=bounds_of(job) if key == "seq_len" else ())
     safe = step * _safe(lambda n: played(*pair(n)), bound // step, near=near)
-    return _limit(key, getattr(job, key), bound, safe, lambda n: _with(job, key, n), step=step)
+    asked = getattr(job, key)
+    gets_by = safe < asked <= bound and played(job.micro_batch, job.seq_len)
+    return _limit(key, asked, bound, safe, lambda n: _with(job, key, n), step=step)._replace(gets_by=gets_by)
+
+
+def _as_said(job: Job, room: Room, played: Played) -> Limit:
+    """Of prompts and answers whose lengths are both said there is one length, which fits or not."""
+    found = _limit("seq_len", job.seq_len, job.seq_len, 0, lambda _: job, most=job.seq_len)
+    fits = found.need_bytes <= room.room_bytes
+    safe = job.seq_len if fits and played(job.micro_batch, job.seq_len) else 0
+    return found._replace(bound=job.seq_len * fits, safe=safe, need_bytes=found.need_bytes * fits, stop="prompt_length and response_length say how long it is")
 
 
 def _with(job: Job, key: str, value: int) -> Job:

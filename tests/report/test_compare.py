@@ -52,3 +52,12 @@ def test_every_form() -> None:
     assert json.loads(as_json(found))["summary"] == [sentence(found, 1)]
     assert "| **allocated**" in markdown(found)
     assert comma_separated(found).splitlines()[0] == "path,whole,half"
+
+
+def test_a_narrow_page_has_several_tables() -> None:
+    """Each holds the first run beside as many others as there is room for."""
+    found = compared({name: estimate() for name in ("one", "two", "three")})
+    assert "C − A" in next(line for line in text(found, Style(110)).splitlines() if "B − A" in line)
+    narrow = text(found, Style(60)).splitlines()
+    assert max(map(len, narrow)) <= 60
+    assert [line.split()[:2] for line in narrow if " − A" in line and line.startswith(" ")] == [["A", "B"], ["A", "C"]]

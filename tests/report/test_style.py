@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from memcalc.report.style import Style, bar, columns, pad, shorten, unit_for, wrap
+from memcalc.report.style import Style, bar, columns, pad, shorten, unit_for, words_below, wrap
 
 
 def test_one_unit_for_a_report() -> None:
@@ -32,3 +32,11 @@ def test_text_is_fitted() -> None:
 def test_no_colours_without_colour() -> None:
     assert Style().paint("x", "1") == "x"
     assert Style(colour=True).paint("x", "1") == "\x1b[1mx\x1b[0m"
+
+
+def test_sentences_stand_beside_their_row_or_below_it() -> None:
+    rows = [["key", "needs", "what"], ["a", "1", "some words to say"], ["b", "22", ""]]
+    right = [False, True, False]
+    assert words_below(rows, right=right, width=40, least=10)[1] == "a        1  some words to say"
+    assert words_below(rows, right=right, width=22, least=10) == columns(rows, right=right, width=22)
+    assert words_below(rows, right=right, width=16, least=10) == ["key  needs", "a        1\n    some words\n    to say", "b       22"]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from memcalc.engine.resolve import resolve
 from memcalc.errors import InputError
+from memcalc.report.limits import notes
 from memcalc.specs.read import read_run
 from memcalc.whatif import limits as module
 from memcalc.whatif.fit import need, needs, plays
@@ -131,3 +132,13 @@ def test_a_model_without_more_positions_ends_there() -> None:
 def test_a_card_or_a_limit_is_needed() -> None:
     with pytest.raises(InputError, match="no card named"):
         limits(read_run("llama-7b"))
+
+
+def test_an_asked_value_beyond_what_is_safe_that_gets_by_is_said() -> None:
+    """Blocks of 1,960 tokens find a place where those of 1,934 do not."""
+    found = limits(read_run("qwen2.5-0.5b", gpu="10GiB", seq_len=1960))
+    length = found.answers[0]
+    assert length.gets_by
+    assert length.safe < 1960 <= length.bound
+    assert notes(found) == [f"note: seq_len 1,960 as asked gets by, though {length.safe + 1:,} does not: where blocks find a place is a matter of their sizes"]
+    assert not found.answers[1].gets_by

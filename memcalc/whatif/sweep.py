@@ -174,8 +174,19 @@ def _lengths_refused(job: Job, seq: Ints) -> Iterator[tuple[Any, str]]:
         yield seq != job.seq_len, f"seq_len: an image of {job.model.name} is {job.seq_len} tokens"
     elif job.run.images and job.model.vision is not None:
         yield seq < shortest(job), f"images: {job.run.images} images are {shortest(job)} tokens, more than seq_len"
+    elif has_fixed_length(job):
+        yield seq != job.seq_len, f"seq_len: prompts and answers of the lengths that are said are {job.seq_len} tokens"
     elif shortest(job) > 1:
         yield seq < shortest(job), "seq_len: the sequence leaves no room for prompt and answer"
+
+
+def has_fixed_length(job: Job) -> bool:
+    """Prompt and answer are both said, so that sequences have one length."""
+    if job.cast is None or not job.cast.is_online:
+        return False
+    from memcalc.engine.rlhf.cast import is_fixed
+
+    return is_fixed(job.cast.run)
 
 
 def shortest(job: Job) -> int:

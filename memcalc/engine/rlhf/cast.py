@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from memcalc.engine.rlhf.presets import habits_of, with_preset
+from memcalc.engine.rlhf.presets import habits_of, lengths_of, with_preset
 from memcalc.engine.rlhf.server import SERVERS, refuse_knobs, server_of
 from memcalc.engine.rlhf.tasks import SCORED, TASKS, Task
 from memcalc.errors import InputError, UnknownNameError
@@ -17,11 +17,11 @@ from memcalc.specs.roles import IDLE, OF_ROLE, OWN, ROLES, RLSpec, RolloutSpec
 from memcalc.specs.run import Run
 from memcalc.tape.span import maximum, minimum
 
-PROMPT_LENGTH = RESPONSE_LENGTH = 512
-"""Where neither a run nor a framework says how long prompts and answers are."""
-
 IN_TILES = ("preference", "policy")
 """What log-probabilities in tiles do for."""
+
+IN_CHUNKS = ("policy by log-softmax", "policy by chunks")
+"""What may be found some tokens at a time."""
 
 
 def resolve_cast(run: Run) -> Job:
@@ -37,8 +37,9 @@ def resolve_cast(run: Run) -> Job:
     _refuse(typed, task)
     refuse_knobs(run, engine=typed.rollout.engine)
     length, said = _length(typed, task)
-    plain: dict[str, Any] = {"task": "train", "roles": None, "rollout": RolloutSpec.model_construct(), "rl": RLSpec.model_construct(), "seq_len": length}
-    plain |= {"loss": "cross_entropy"} if task.is_online and typed.code == "megatron" else {}  # what is asked of the head stands in the objective
+    plain: dict[str, Any] = {"task": "train", "roles": None, "rollout": RolloutSpec.model_construct(), "rl": RLSpec.model_construct()}
+    plain |= {"seq_len": length, "loss": typed.loss}
+    plain |= {"loss": "cross_entropy"} if typed.code == "megatron" else {}  # what is asked of the head stands in the objective
     job = resolve(typed.model_copy(update=plain))
     if task.has_score:
         job = replace(job, model=with_score(job.model, where="task"))
@@ -78,21 +79,21 @@ def _refuse(run: Run, task: Task) -> None:
         raise InputError("how much is generated stands in rollout.response_length", where="new_tokens")
     if not task.is_online:
         for section in ("rollout", "rl"):
-            given = sorted(getattr(run, section).model_fields_set - {"framework"})
+            given = sorted(getattr(run, section).model_fields_set - {"framework", "logprob_chunk"})
             if given:
                 raise InputError(f"task {run.task} generates nothing and has no epochs over a rollout; leave it out", where=f"{section}.{given[0]}")
 
 
 def _refuse_megatron(run: Run, task: Task) -> None:
-    if not task.is_online:
-        if run.task not in ("dpo", "kto", "reward"):
-            raise InputError(f"task {run.task} with Megatron's modules is not known to memcalc; use code: transformers", where="code")
-        if run.loss != "cross_entropy":
-            raise InputError(f"task {run.task} takes a loss of each token; say how in sharding.cross_entropy_fusion_impl", where="loss")
-        return
+    if not task.is_online and run.task not in ("dpo", "kto", "reward"):
+        raise InputError(f"task {run.task} with Megatron's modules is not known to memcalc; use code: transformers", where="code")
     able = habits_of(run).megatron
     if run.loss not in able:
-        raise InputError(f"what log-probabilities are found of is not {run.loss} here; accepted: {', '.join(able)}", where="loss")
+        raise InputError(f"log-probabilities are found by {' or '.join(able)} here, not {run.loss}", where="loss")
+    if run.rl.logprob_chunk is not None and able[run.loss] not in IN_CHUNKS:
+        raise InputError("log-probabilities are found some tokens at a time by NeMo-RL; say framework nemo-rl, or leave it out", where="rl.logprob_chunk")
+    if not task.is_online:
+        return
     if run.rl.entropy == "chunked":
         raise InputError("Megatron's modules find entropies of whole logits, or none; say whole or none", where="rl.entropy")
     if run.rollout.engine not in SERVERS:
@@ -100,13 +101,17 @@ def _refuse_megatron(run: Run, task: Task) -> None:
 
 
 def prompt_of(run: Run, seq_len: Any) -> Any:
-    """Tokens of the prompt in sequences of so many (an int or an integer array): as said, or half of them, at most `PROMPT_LENGTH`.
+    """Tokens of the prompt in sequences of so many (an int or an integer array): as said, or what a said answer leaves.
 
-    A sequence that is too short for both has one token of an answer.
+    With neither said they are as the framework has them, as long as there is room for both: what is missing is taken off the prompt, down to half of the
+    sequence, and what is left over is the answer's. A sequence that is too short for both has one token of an answer.
     """
     prompt, answer = run.rollout.prompt_length, run.rollout.response_length
-    if prompt is None:
-        prompt = seq_len - answer if answer is not None else minimum(PROMPT_LENGTH, seq_len // 2)
+    if prompt is None and answer is not None:
+        prompt = seq_len - answer
+    elif prompt is None:
+        usual = lengths_of(run)
+        prompt = minimum(usual.prompt, maximum(seq_len - usual.answer, seq_len // 2))
     return maximum(0, minimum(prompt, seq_len - 1))
 
 
@@ -116,14 +121,19 @@ def shortest(run: Run) -> int:
     return (prompt or 1) + (answer or 1)
 
 
+def is_fixed(run: Run) -> bool:
+    """Both lengths are said, so that no sequence is longer or shorter."""
+    return run.rollout.prompt_length is not None and run.rollout.response_length is not None
+
+
 def _length(run: Run, task: Task) -> tuple[int | None, list[str]]:
     """Tokens of a whole sequence (None: the run's own), and what was assumed."""
     if not task.is_online:
         return run.seq_len, []
-    prompt, answer, whole = run.rollout.prompt_length, run.rollout.response_length, run.seq_len
+    prompt, answer, whole, usual = run.rollout.prompt_length, run.rollout.response_length, run.seq_len, lengths_of(run)
     if whole is None:
-        said = [f"prompt_length {PROMPT_LENGTH}"] * (prompt is None) + [f"response_length {RESPONSE_LENGTH}"] * (answer is None)
-        return (prompt or PROMPT_LENGTH) + (answer or RESPONSE_LENGTH), said
+        said = [f"prompt_length {usual.prompt}"] * (prompt is None) + [f"response_length {usual.answer}"] * (answer is None)
+        return (prompt or usual.prompt) + (answer or usual.answer), said
     if prompt is not None and answer is not None and prompt + answer != whole:
         raise InputError(f"prompts of {prompt} and answers of {answer} tokens are {prompt + answer}, not the {whole} of seq_len", where="seq_len")
     if whole < shortest(run):
@@ -207,7 +217,7 @@ def _run_of(name: str, own: Mapping[str, Any], run: Run, *, trains: bool) -> Run
     given = run.model_dump(exclude_unset=True)
     base: dict[str, Any] = {"model": run.model, "task": "train" if trains else "inference", "code": run.code, "hardware": given.get("hardware", {})}
     kept = OF_ROLE if trains else ("attention", "attention_mask", "dtype", "autocast", "precision", "sharding")
-    base |= {key: given[key] for key in kept if key in given and key not in base}
+    base |= {key: given[key] for key in kept if key in given and key not in base and key != "micro_batch"}  # that of the actor, whatever it becomes
     if "model" in own:
         base = {key: value for key, value in base.items() if key not in ("quantization", "trainable_layers")}
     for key, value in own.items():

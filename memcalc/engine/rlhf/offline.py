@@ -6,11 +6,13 @@ from typing import Any
 
 from memcalc.code.objective import Objective
 from memcalc.engine.rlhf.player import less, max_of, named, plus
+from memcalc.engine.rlhf.presets import habits_of
 from memcalc.engine.rlhf.stage import ACTOR, Stage
 from memcalc.engine.rlhf.tasks import TASKS
 from memcalc.engine.walk import Reason, Snapshot, Walk, Walked
 from memcalc.formulas import preference
 from memcalc.specs.job import Job
+from memcalc.specs.run import Run
 from memcalc.tape.span import maximum
 from memcalc.units import DTYPE_BYTES
 
@@ -48,6 +50,13 @@ def _masks(stage: Stage) -> Snapshot:
     return Snapshot(size + answers + others, dict(zip(MASKS, (size, answers, others), strict=True)))
 
 
+def _of_pairs(run: Run) -> Objective:
+    """What is asked for log-probabilities: in TRL's ways, in those of a framework over Megatron, or a loss for each token."""
+    if run.code != "megatron":
+        return Objective("tiles" if run.loss == "chunked" else "preference")
+    return Objective("preference" if run.rl.framework is None else habits_of(run).megatron[run.loss], None, "none", run.rl.logprob_chunk)
+
+
 class _Aside:
     """What happens between forward and backward: the pass of the other model, and what trainers look up for their logs.
 
@@ -59,7 +68,7 @@ class _Aside:
     def __init__(self, stage: Stage) -> None:
         self.stage, self.job = stage, stage.job
         self.judge = next((name for name in stage.players if name != ACTOR), "")
-        self.objective = Objective("tiles" if stage.cast.run.loss == "chunked" else "preference")
+        self.objective = _of_pairs(stage.cast.run)
 
     def after(self, walk: Walk) -> None:
         """With the loss there: a reference's pass beside the logits, then entropies and means of them."""
@@ -90,7 +99,7 @@ class _Aside:
         """Before the loss is there: a teacher's pass beside the student's logits; with Megatron's modules a reference's before the policy's own."""
         if self.judge == "reference" and self.job.run.code == "megatron":
             player = self.stage.players[self.judge]
-            return plus(self.stage.actor.resident, named(self.judge, less(player.scores(Objective("preference")), player.idle)))
+            return plus(self.stage.actor.resident, named(self.judge, less(player.scores(self.objective), player.idle)))
         if self.judge != "teacher":
             return Snapshot(0, {})
         player = self.stage.players[self.judge]

@@ -16,6 +16,7 @@ from memcalc.engine.strategies import Strategy
 from memcalc.engine.walk import Reason, Snapshot, Walk, Walked
 from memcalc.formulas import preference
 from memcalc.specs.job import Job
+from memcalc.specs.model import Weight
 from memcalc.units import MiB
 
 NOTHING = Snapshot(0, {})
@@ -185,14 +186,22 @@ class _Phases:
         return Snapshot(n, {path: n})
 
     def _sent(self) -> tuple[int, Reason]:
-        """Weights that are whole at once on their way."""
-        width = self.stage.actor.width
-        largest = max((int(w.num_params) for _, w, _ in self.job.model.weights()), default=0) * width
-        sharded = self.job.zero == 3 or self.job.mesh.tp > 1
+        """Weights that are whole at once on their way: the largest, gathered where it is cut; Megatron's parts are there beside what they are joined to."""
+        width, mesh = self.stage.actor.width, self.job.mesh
+        apart = self.run.code == "megatron"  # experts one by one
+        largest = max((_elements(w, apart=apart) for _, w, _ in self.job.model.weights()), default=0) * width
+        times = (2 if mesh.tp > 1 else int(mesh.pp > 1)) if apart else int(self.job.zero == 3 or mesh.tp > 1)
         size = self.run.rollout.bucket_mb
+        why = "the largest weight, gathered" if times < 2 else "the largest weight, in parts and joined"
         if size is None:
-            return largest * sharded, Reason("the largest weight, gathered", {"width": width}, "tensor by tensor")
-        return size * MiB + largest * sharded, Reason("bucket_mb * 2^20 + the largest weight, gathered", {"bucket_mb": size}, "verl, update_weights")
+            return largest * times, Reason(why, {"width": width}, "tensor by tensor")
+        return size * MiB + largest * times, Reason(f"bucket_mb * 2^20 + {why}", {"bucket_mb": size}, "verl, update_weights")
+
+
+def _elements(weight: Weight, *, apart: bool) -> int:
+    """Of a weight, or of one expert's part of it."""
+    experts = next((weight.shape[i].size for kind, i in weight.cuts if kind == "expert"), 1) if apart else 1
+    return int(weight.num_params) // int(experts)
 
 
 def _most(update: Walk) -> Snapshot:

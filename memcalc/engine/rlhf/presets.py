@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Any
+from typing import Any, NamedTuple
 
 from memcalc.dataclass import dataclass
+from memcalc.engine.rlhf.tasks import TASKS
 from memcalc.specs.run import Run, ShardingSpec
 from memcalc.specs.spec import Spec
 
@@ -38,12 +39,20 @@ class Habits:
     plain_updates: bool = False
 
 
+class Lengths(NamedTuple):
+    """Tokens of a prompt and of an answer, where nobody says how many."""
+
+    prompt: int = 512
+    answer: int = 512
+
+
 @dataclass(frozen=True)
 class Preset:
     """One framework.
 
     Attributes:
         version: that it holds for.
+        lengths: of sequences, and by task where they differ.
         keys: of a run, nested, for what is left open.
         of_task: further ones by task.
         habits: likewise, and by task where they differ.
@@ -54,6 +63,8 @@ class Preset:
     of_task: Mapping[str, Keys] = field(default_factory=dict)
     habits: Habits = Habits()
     habits_of_task: Mapping[str, Habits] = field(default_factory=dict)
+    lengths: Lengths = Lengths()
+    lengths_of_task: Mapping[str, Lengths] = field(default_factory=dict)
 
 
 AWAY = {"idle": {"params": "cpu", "optimizer": "cpu", "gradients": "cpu"}}
@@ -61,14 +72,15 @@ AWAY = {"idle": {"params": "cpu", "optimizer": "cpu", "gradients": "cpu"}}
 PRESETS: dict[str, Preset] = {
     "trl": Preset(
         "TRL 1.10",
-        {"rollout": {"prompt_length": 512, "response_length": 512}, "recompute": "full"},
+        {"recompute": "full"},
         {
             "grpo": {"rollout": {"num_generations": 8, "gpu_memory_utilization": 0.3}, "rl": {"kl": "none", "entropy": "chunked"}},
             "rloo": {"rollout": {"num_generations": 2, "gpu_memory_utilization": 0.3}, "rl": {"kl": "reward", "entropy": "chunked"}},
-            "ppo": {"rollout": {"response_length": 53}, "rl": {"kl": "reward", "epochs": 4, "score_micro_batch": 64}, "recompute": "none"},
+            "ppo": {"rl": {"kl": "reward", "epochs": 4, "score_micro_batch": 64}, "recompute": "none"},
         },
         Habits(gathers=True, skips_actor=True),
         {"ppo": Habits("policy in place", gathers=True, keeps_scores=True, joint=True)},
+        lengths_of_task={"ppo": Lengths(answer=53)},
     ),
     "verl": Preset(
         "verl 0.6",
@@ -79,8 +91,6 @@ PRESETS: dict[str, Preset] = {
             "sharding": {"engine": "fsdp1"},
             "rollout": {
                 "engine": "vllm",
-                "prompt_length": 512,
-                "response_length": 512,
                 "gpu_memory_utilization": 0.5,
                 "tensor_parallel_size": 2,
                 "sleep_level": 1,
@@ -94,20 +104,21 @@ PRESETS: dict[str, Preset] = {
         "OpenRLHF 0.10",
         {
             "sharding": {"engine": "deepspeed", "zero": 2},
-            "rollout": {"engine": "vllm", "prompt_length": 1024, "response_length": 1024, "gpu_memory_utilization": 0.95},
+            "rollout": {"engine": "vllm", "gpu_memory_utilization": 0.95},
             "rl": {"kl": "reward"},
         },
         habits=Habits(objective="policy in fp32", whole=True),
+        lengths=Lengths(1024, 1024),
     ),
     "deepspeed-chat": Preset(
         "DeepSpeedExamples, applications/DeepSpeed-Chat",
         {
             "sharding": {"engine": "deepspeed", "zero": 0},
             "dtype": "float16",
-            "rollout": {"prompt_length": 256, "response_length": 256},
             "rl": {"kl": "reward"},
         },
         habits=Habits(whole=True, gathers=True),
+        lengths=Lengths(256, 256),
     ),
     "nemo-rl": Preset(
         "NeMo-RL 0.5",
@@ -115,7 +126,7 @@ PRESETS: dict[str, Preset] = {
             "dtype": "float32",
             "autocast": "bfloat16",
             "sharding": {"engine": "fsdp2"},
-            "rollout": {"engine": "vllm", "prompt_length": 512, "response_length": 512, "gpu_memory_utilization": 0.6, "num_generations": 16, "sleep_level": 1},
+            "rollout": {"engine": "vllm", "gpu_memory_utilization": 0.6, "num_generations": 16, "sleep_level": 1},
             "rl": {"kl": "loss"},
             "roles": {"actor": AWAY, "reference": {"shares": "storage"}},
         },
@@ -130,8 +141,8 @@ reference is put in the place of the policy's weights for its pass (``use_refere
 
 
 def with_preset(run: Run) -> tuple[Run, list[str]]:
-    """The run with the defaults of the framework that it names, and what was assumed."""
-    if run.rl.framework is None:
+    """The run with the defaults of the framework that it names, and what was assumed; of one pass over given answers it has habits only."""
+    if run.rl.framework is None or not TASKS[run.task].is_online:
         return run, []
     preset = PRESETS[run.rl.framework]
     keys = _merged(preset.keys, preset.of_task.get(run.task, {}))
@@ -143,8 +154,6 @@ def with_preset(run: Run) -> tuple[Run, list[str]]:
         keys = {key: value for key, value in keys.items() if key not in ("dtype", "autocast")}
     if "dtype" in run.model_fields_set and "autocast" in keys:
         keys = {key: value for key, value in keys.items() if key != "autocast"}
-    if run.seq_len is not None:  # the answer is what the prompt leaves of it
-        keys["rollout"] = {key: value for key, value in keys.get("rollout", {}).items() if key not in ("prompt_length", "response_length")}
     found = _filled(run, keys)
     return found, [f"what is left open is as {preset.version} has it: {', '.join(_taken(run, keys))}"]
 
@@ -171,6 +180,14 @@ def habits_of(run: Run) -> Habits:
         return Habits()
     preset = PRESETS[run.rl.framework]
     return preset.habits_of_task.get(run.task, preset.habits)
+
+
+def lengths_of(run: Run) -> Lengths:
+    """Prompts and answers of the framework that a run names, or those of a plain loop."""
+    if run.rl.framework is None:
+        return Lengths()
+    preset = PRESETS[run.rl.framework]
+    return preset.lengths_of_task.get(run.task, preset.lengths)
 
 
 def _merged(keys: Keys, more: Keys) -> dict[str, Any]:

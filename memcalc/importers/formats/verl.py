@@ -238,7 +238,7 @@ MEGATRON = {
 def _megatron(facts: Facts) -> None:
     """Megatron's workers; checkpointing is what the transformer's own options say, and a reference is put away where the actor is."""
     where = facts.where("~strategy")
-    for name in ("recompute", "autocast", "sharding.reshard_after_forward", "rl.entropy"):
+    for name in ("recompute", "autocast", "sharding.reshard_after_forward", "rl.entropy", "liger"):
         facts.found.pop(name, None)
     megatron.take(facts)
     facts.put("code", "megatron", where)

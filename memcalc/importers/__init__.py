@@ -15,12 +15,12 @@ from typing import Any, NamedTuple
 
 from memcalc.errors import InputError
 from memcalc.importers.facts import FLAG, Facts, whole
-from memcalc.importers.format import Format, finish, formats, load, read_into, recognised
+from memcalc.importers.format import Format, finish, formats, ignores, load, read_into, recognised
 from memcalc.importers.links import follow, over_bases
 from memcalc.importers.references import resolved
 from memcalc.importers.settle import settle
 from memcalc.importers.source import Source, parse_source, read_source
-from memcalc.specs.fields import Leaf, find, run_keys
+from memcalc.specs.fields import Leaf, Section, find, run_keys
 from memcalc.specs.read import Layer
 
 
@@ -126,10 +126,9 @@ def finished(facts: Facts, sources: Sequence[tuple[Source, Format]]) -> Imported
 def _read(facts: Facts, source: Source, format_: Format, *, rank: float | None = None) -> None:
     source, unresolved = resolved(source, facts.env, over=facts.overrides)
     read_into(facts, source, format_, rank=rank)
-    quiet = format_.ignored
     for place, text in unresolved:
         key = ".".join(place)
-        if key in format_.keys or not any(key == name for name in quiet):
+        if key in format_.keys or not ignores(format_, key):
             facts.unused.append(f"{source.at(place)}: {key} {text[:60]!r} cannot be resolved from what is given")
 
 
@@ -145,18 +144,23 @@ def imported(facts: Facts) -> Imported:
             continue
         place = _place(name)
         node = find(place)
-        if not isinstance(node, Leaf) or (node.path != place and node.key != "roles"):
+        if not _holds(node, place):
             if not fact.is_default:
                 unused.append(f"{fact.where}: {name} {fact.value}: a run has no such key yet")
             continue
         inner = data
         for part in place[:-1]:
             inner = inner.setdefault(part, {})
-        inner[place[-1]] = fact.value
+        inner[place[-1]] = fact.value if isinstance(node, Leaf) else {}
         places[place] = fact.where
         origins.append(Origin(name, fact.value, fact.where, fact.is_default))
     assumed = [f"{origin.key} {_shown(origin.value)}: {origin.where}" for origin in origins if origin.is_default]
     return Imported(Layer(data, {}, places), tuple(origins), tuple(dict.fromkeys(unused)), (*facts.assumed, *assumed), tuple(facts.files))
+
+
+def _holds(node: Leaf | Section | None, place: tuple[str, ...]) -> bool:
+    """Whether a key takes a value: one of its own, or, of a section that may be absent, that it is there."""
+    return node.path == place or node.key == "roles" if isinstance(node, Leaf) else node is not None and node.nullable
 
 
 def _place(name: str) -> tuple[str, ...]:

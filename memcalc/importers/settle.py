@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from memcalc.errors import InputError
+from memcalc.importers import liger
 from memcalc.importers.facts import Facts, whole
 
 FUSED_LOSSES = ("fused_linear", "cut_cross_entropy", "chunked", "chunked_output")
@@ -35,6 +36,7 @@ def settle(facts: Facts) -> None:
     _dtypes(facts)
     _products(facts)
     _batches(facts)
+    liger.settle(facts)
     _loss(facts)
     _offloaded(facts)
     for name in [name for name in facts.found if name.startswith("roles.teacher.") and facts.get("task") != "distill"]:
@@ -49,7 +51,8 @@ def settle(facts: Facts) -> None:
 
 def _loss(facts: Facts) -> None:
     """A fused loss where memcalc cannot count it: whole logits are counted, which is more, and the estimate says so."""
-    loss, task = facts.get("loss"), facts.get("task", "train")
+    brought, task = liger.brings_loss(facts), facts.get("task", "train")
+    loss = "fused_linear" if brought else facts.get("loss")
     if loss not in FUSED_LOSSES or (loss == "fused_linear" and facts.get("code") == "megatron" and "rl.framework" in facts.found):
         return
     why = None
@@ -62,9 +65,9 @@ def _loss(facts: Facts) -> None:
     elif _head_is_cut(facts, str(loss)):
         why = "over a head that is cut"
     if why is not None:
-        fact = facts.found["loss"]
-        facts.unused.append(f"{fact.where}: a {loss} loss {why} is not counted; whole logits are")
-        facts.found["loss"] = fact._replace(value="cross_entropy")
+        where = facts.where(liger.ON if brought else "loss")
+        facts.unused.append(f"{where}: a {loss} loss {why} is not counted; whole logits are")
+        facts.override("loss", "cross_entropy", where)
 
 
 def _names(value: Any) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from memcalc.errors import InputError
-from memcalc.importers import fsdp
+from memcalc.importers import fsdp, liger
 from memcalc.importers.facts import Entry, Facts, Link, Rule, truth, whole
 from memcalc.importers.links import name_deepspeed
 from memcalc.importers.rules import attention, names, switch, unless, when, whole_number
@@ -119,7 +119,7 @@ KEYS: dict[str, Rule] = {
     "fsdp_transformer_layer_cls_to_wrap": _layer_class,
     "fsdp_min_num_params": unless(0),
     **fsdp.keys_below("fsdp_config."),
-    "use_liger_kernel": when("loss", "fused_linear", then="its fused loss is counted, its fused norms and feed-forward are not"),
+    **liger.KEYS,
     "torch_compile": switch("torch_compile", off=None),
     "gradient_checkpointing_kwargs.use_reentrant": switch("~reentrant"),
     "gradient_checkpointing_kwargs": _reentrant,
@@ -149,7 +149,7 @@ IGNORED: tuple[str, ...] = (
         "gradient_checkpointing_kwargs* trust_remote_code model_revision revision tokenizer_* chat_template* local_rank use_cpu no_cuda "
         "length_column_name group_by_length include_* bf16_full_eval fp16_full_eval average_tokens_across_devices cache_dir preprocessing_num_workers "
         "overwrite_cache max_train_samples max_eval_samples train_file validation_file streaming beta env env.* ENV ENV.* half_precision_backend "
-        "data_path accelerator_config* liger_kernel_config* low_cpu_mem_usage use_fast_tokenizer prediction_loss_only jit_mode_eval debug "
+        "data_path accelerator_config* low_cpu_mem_usage use_fast_tokenizer prediction_loss_only jit_mode_eval debug "
         "skip_memory_metrics project trackio* past_index torch_compile_* lazy_preprocess neftune_noise_alpha "
         "parallelism_config*backend parallelism_config*strategy full_determinism restore_callback_states* activation_checkpointing_kwargs*"
     ),

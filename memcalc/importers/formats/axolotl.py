@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from memcalc.errors import InputError
-from memcalc.importers import adapters, fsdp, training_arguments
+from memcalc.importers import adapters, fsdp, liger, training_arguments
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
-from memcalc.importers.rules import attention, names, switch, unless, when, whole_number, word
+from memcalc.importers.rules import Write, attention, each, names, switch, unless, when, whole_number, word
 
 VERSION = "axolotl 0.13"
 
@@ -46,6 +46,17 @@ def _plugins(facts: Facts, entry: Entry) -> None:
             facts.put("loss", "cut_cross_entropy", entry.where)
         elif "liger" not in str(plugin).lower():  # which of Liger's kernels run is said by keys of their own
             facts.leave(entry._replace(value=plugin))
+
+
+def _liger(*names: str) -> Write:
+    """One of Liger's kernels, which are off unless they are asked for one by one."""
+
+    def write(facts: Facts, entry: Entry) -> None:
+        facts.put(liger.ON, value=True, where=entry.where)
+        for name in names:
+            facts.put(f"liger.{name}", entry.is_on, entry.where)
+
+    return write
 
 
 def _flash(facts: Facts, entry: Entry) -> None:
@@ -89,9 +100,12 @@ KEYS: dict[str, Rule] = {
     "sequence_parallel_degree": whole_number("sharding.cp"),
     "expert_parallel_size": whole_number("sharding.ep"),
     "plugins": _plugins,
-    "liger_fused_linear_cross_entropy": switch("loss", "fused_linear", None),
+    **{f"liger_{name}": _liger(name) for name in ("rope", "rms_norm", "layer_norm", "cross_entropy")},
+    "liger_fused_linear_cross_entropy": each(_liger("fused_linear_cross_entropy"), switch("loss", "fused_linear", None)),
+    "liger_glu_activation": _liger("swiglu", "geglu"),
+    "liger_swiglu": _liger("swiglu", "geglu"),
     "cut_cross_entropy": switch("loss", "cut_cross_entropy", None),
-    "liger_*": unless("false", why="fused kernels keep fewer tensors"),
+    "liger_*": unless("false"),
     "chunked_cross_entropy": switch("loss", "chunked", None),
     "tiled_mlp": when("", None),
     "embeddings_skip_upcast": switch("kbit_upcast", off=None, on=False),
@@ -133,6 +147,8 @@ def _quantised(facts: Facts) -> None:
 def finish(facts: Facts) -> None:
     """FSDP by its version, bf16 where the card has it, twice quantised 4-bit weights."""
     _quantised(facts)
+    for name in liger.NAMES if facts.get(liger.ON) else ():
+        facts.derive(f"liger.{name}", value=False, where=f"{VERSION}, which wants each by its name")
     if "~fsdp_version" in facts.found or any(name in facts.found for name in ("~dp_shard", "sharding.reshard_after_forward")):
         facts.put("~fsdp", value=True, where=facts.where("~fsdp_version", "~dp_shard", "sharding.reshard_after_forward"))
     fsdp.finish(facts, default_version=1, framework=VERSION)

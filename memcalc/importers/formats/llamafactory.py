@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memcalc.errors import InputError
-from memcalc.importers import adapters, training_arguments
+from memcalc.importers import adapters, liger, training_arguments
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
 from memcalc.importers.formats import megatron, vllm
@@ -105,7 +105,7 @@ KEYS: dict[str, Rule] = {
     "quantization_method": unless("bnb", "bitsandbytes", why="bitsandbytes is counted"),
     "double_quantization": switch("~double_quant"),
     "flash_attn": attention,
-    "enable_liger_kernel": when("loss", "fused_linear", then="its fused loss is counted, its fused norms and feed-forward are not"),
+    "enable_liger_kernel": switch(liger.ON),
     "disable_gradient_checkpointing": _checkpointing_off,
     "pure_bf16": switch("~pure_bf16"),
     "fp8": switch("~fp8"),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memcalc.importers import adapters, reinforcement
+from memcalc.importers import adapters, liger, reinforcement
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
-from memcalc.importers.rules import attention, names, switch, unless, when, whole_number, word
+from memcalc.importers.rules import attention, names, switch, unless, whole_number, word
 
 VERSION = "OpenRLHF 0.10"
 
@@ -45,7 +45,7 @@ BOTH: dict[str, Rule] = {
     "ds.tensor_parallel_size": whole_number("sharding.tp"),
     "ds.ring_attn_size": unless(1, why="sequences split over ranks in a ring"),
     "ds.attn_implementation": attention,
-    "ds.use_liger_kernel": when("loss", "fused_linear"),
+    "ds.use_liger_kernel": liger.without_labels,
     "train.micro_batch_size": whole_number("micro_batch"),
     "train.batch_size": whole_number("~global_batch"),
     "train.max_tokens_per_gpu": unless(16192),

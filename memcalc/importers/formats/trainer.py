@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memcalc.errors import InputError
-from memcalc.importers import adapters, fsdp, reinforcement, training_arguments, trl
+from memcalc.importers import adapters, fsdp, liger, reinforcement, training_arguments, trl
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
 from memcalc.importers.reinforcement import TRL
@@ -251,8 +251,7 @@ def export(run: Run) -> str:
         "optim": run.optimizer,
         "loss_type": {"chunked": "chunked_nll"}.get(run.loss, "nll"),
     }
-    if run.loss == "fused_linear" or (run.liger and "loss" not in run.model_fields_set):
-        data["use_liger_kernel"] = True
+    data |= liger.exported(run)
     if run.seq_len is not None:
         data["max_length"] = run.seq_len
     data |= _adapters(run)

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from memcalc.errors import InputError
-from memcalc.importers import adapters, reinforcement
+from memcalc.importers import adapters, liger, reinforcement
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
 from memcalc.importers.formats import _rl_megatron as megatron
-from memcalc.importers.rules import Write, each, names, switch, unless, when, whole_number, word
+from memcalc.importers.rules import Write, each, names, switch, unless, whole_number, word
 
 VERSION = "verl 0.6"
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.ref.", "actor_rollout_ref.rollout."
@@ -110,7 +110,7 @@ KEYS: dict[str, Rule] = {
     "actor_rollout_ref.model.lora_rank": whole_number("~lora_rank"),
     "actor_rollout_ref.model.target_modules": lambda facts, entry: facts.put("lora.target_modules", entry.value, entry.where),
     "actor_rollout_ref.model.use_remove_padding": switch("~packing"),
-    "actor_rollout_ref.model.use_liger": when("", None),
+    "actor_rollout_ref.model.use_liger": liger.without_labels,
     "actor_rollout_ref.model.use_fused_kernels": switch("loss", "fused_linear", "cross_entropy"),
     f"{ACTOR}strategy": lambda facts, entry: facts.put("~strategy", entry.word, entry.where),
     f"{ACTOR}ppo_micro_batch_size_per_gpu": whole_number("micro_batch"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memcalc.importers import adapters
+from memcalc.importers import adapters, liger
 from memcalc.importers.facts import TRAINER, Facts, Rule
 from memcalc.importers.format import Format
 from memcalc.importers.formats.verl import VERSION
@@ -28,7 +28,7 @@ KEYS: dict[str, Rule] = {
     "model.enable_gradient_checkpointing": switch("recompute", "full", "none"),
     "model.lora_rank": whole_number("~lora_rank"),
     "model.target_modules": lambda facts, entry: facts.put("lora.target_modules", entry.value, entry.where),
-    "model.use_liger": when("liger", value=True),
+    "model.use_liger": liger.without_labels,
     "model.strategy": lambda facts, entry: facts.put("~strategy", entry.word, entry.where),
     "data.max_length": whole_number("seq_len"),
     "data.micro_batch_size_per_gpu": whole_number("micro_batch"),

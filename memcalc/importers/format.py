@@ -107,7 +107,7 @@ def write(facts: Facts, format_: Format, entry: Entry) -> None:
     if any(part.startswith("_") and part not in ("_component_", "_target_") for part in key.split(".")):
         return  # a remark
     rule = format_.keys.get(key)
-    if rule is None and not _matches(key, format_.ignored):
+    if rule is None and not ignores(format_, key):
         rule = next((rule for pattern, rule in format_.keys.items() if "*" in pattern and fnmatchcase(key, pattern)), None)
         if rule is None and entry.value not in (None, {}, []):
             if format_.strict and "." not in key:
@@ -133,8 +133,9 @@ def normal(key: str) -> str:
     return key.replace("-", "_")
 
 
-def _matches(key: str, patterns: tuple[str, ...]) -> bool:
-    return any(key == pattern or ("*" in pattern and fnmatchcase(key, pattern)) for pattern in patterns)
+def ignores(format_: Format, key: str) -> bool:
+    """Whether a key is known not to bear on memory."""
+    return any(key == pattern or ("*" in pattern and fnmatchcase(key, pattern)) for pattern in format_.ignored)
 
 
 @cache
@@ -168,4 +169,4 @@ def recognised(source: Source) -> Format:
     raise InputError(f"is no run file and no file of a framework that memcalc reads: unknown key {describe(first)}", where=source.at((str(first),)))
 
 
-__all__ = ["Format", "entries", "finish", "formats", "load", "normal", "read_into", "recognised", "write"]
+__all__ = ["Format", "entries", "finish", "formats", "ignores", "load", "normal", "read_into", "recognised", "write"]

@@ -9,6 +9,7 @@ from typing import Any
 from memcalc.errors import InputError
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
+from memcalc.importers.formats import _megatron_adapters
 from memcalc.importers.formats._megatron import IGNORED
 from memcalc.importers.rules import attention, switch, unless, when, whole_number, word
 from memcalc.importers.source import Source
@@ -37,21 +38,24 @@ def prepare(source: Source) -> Source:
     data: dict[str, Any] = {}
     lines: dict[tuple[str, ...], int | str] = {}
     for place, value in source.flat():
-        section, name = place[0], "_".join(place[1:])
-        key = name if section in SECTIONS and name else ".".join(place)
-        if place[:2] == ("model", "optim"):
-            key = ".".join(place[1:])
+        parts = ".".join(place).split(".")  # an override has them in one
+        section, name = parts[0], "_".join(parts[1:])
+        key = name if section in SECTIONS and name else ".".join(parts)
+        if "peft" in parts[:2]:
+            key = ".".join(parts[parts.index("peft") :])
+        if parts[:2] == ["model", "optim"]:
+            key = ".".join(parts[1:])
         if value == {} and section in SECTIONS:
             continue
         data[key.replace("-", "_")] = value
         if place in source.lines:
             lines[(key.replace("-", "_"),)] = source.lines[place]
-    if any(isinstance(source.data.get(name), Mapping) for name in ("train", "dataset", "dist")):
+    if any(isinstance(value, Mapping) or "." in name for name, value in source.data.items() if name.partition(".")[0] in ("train", "dataset", "dist")):
         data["~bridge"] = True
     return source._replace(data=data, lines={**source.lines, **lines})
 
 
-SECTIONS = ("model", "train", "dataset", "ddp", "optimizer", "trainer", "mixed_precision_config", "comm_overlap", "peft")
+SECTIONS = ("model", "train", "dataset", "ddp", "optimizer", "trainer", "mixed_precision_config", "comm_overlap")
 SHAPE = {
     "num_layers": "num_hidden_layers", "hidden_size": "hidden_size", "ffn_hidden_size": "intermediate_size", "num_attention_heads": "num_attention_heads",
     "num_query_groups": "num_key_value_heads", "kv_channels": "head_dim", "vocab_size": "vocab_size", "max_position_embeddings": "max_position_embeddings",
@@ -148,7 +152,7 @@ KEYS: dict[str, Rule] = {
     "recompute_granularity": _recompute,
     "activations_checkpoint_granularity": _recompute,
     "recompute_method": "recompute_method",
-    "activations_checkpoint_method": "recompute_method",
+    "activations_checkpoint_method": "~nemo_method",
     "recompute_num_layers": whole_number("recompute_num_layers"),
     "activations_checkpoint_num_layers": whole_number("recompute_num_layers"),
     "recompute_modules": _targets,
@@ -208,7 +212,9 @@ KEYS: dict[str, Rule] = {
     "share_embeddings_and_output_weights": switch("~shape.untied", on=False, off=True),
     "moe_shared_expert_intermediate_size": _shape("shared_expert_intermediate_size"),
     "multi_latent_attention": when("", None),
-    "recipe": lambda facts, entry: facts.put("~recipe", entry.value, entry.where),
+    "recipe": lambda facts, entry: facts.leave(entry, "what a recipe sets in Python is not seen; give its model, degrees and lengths"),
+    **_megatron_adapters.KEYS,
+    **dict.fromkeys(("freeze_language_model", "freeze_vision_model", "freeze_vision_projection"), when("", None, then="it is counted as trained")),
     "freeze_llm": when("", None, then="the language model is counted as trained"),
 }
 
@@ -255,6 +261,8 @@ def finish(facts: Facts) -> None:
     if "~bridge" in facts.found:
         facts.default("dtype", "bfloat16", BRIDGE)
         facts.default("sharding.use_distributed_optimizer", value=True, framework=BRIDGE)
+    if facts.get("recompute") == "full" and "~nemo_method" in facts.found:
+        facts.put("recompute_method", facts.get("~nemo_method"), facts.where("~nemo_method"))
     facts.default("code", "megatron", VERSION)
     facts.default("sharding.engine", "megatron", VERSION)
     facts.default("optimizer", "adamw_torch_fused", VERSION)
@@ -306,7 +314,7 @@ FORMAT = Format(
     rank=TRAINER,
     recognise=recognise,
     keys=KEYS,
-    ignored=IGNORED,
+    ignored=(*IGNORED, "peft.*"),
     defaults={"micro_batch": 1},
     prepare=prepare,
     finish=finish,

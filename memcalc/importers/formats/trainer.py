@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from memcalc.errors import InputError
-from memcalc.importers import adapters, fsdp, liger, reinforcement, training_arguments, trl
+from memcalc.importers import adapters, fsdp, liger, reinforcement, scripts, training_arguments, trl
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
 from memcalc.importers.reinforcement import TRL
-from memcalc.importers.rules import Write, each, names, switch, unless, whole_number
+from memcalc.importers.rules import Write, each, names, real_number, switch, unless, whole_number
 from memcalc.importers.source import Source
 from memcalc.specs.run import Run
 
@@ -69,6 +69,10 @@ def _old(facts: Facts, entry: Entry) -> None:
     facts.put("~old_names", value=True, where=entry.where)
 
 
+def _first(facts: Facts, entry: Entry) -> None:
+    facts.put("~first_names", value=True, where=entry.where)
+
+
 def _of_version(version: int) -> Write:
     """A key that transformers 4 alone has, or 5."""
 
@@ -104,19 +108,18 @@ KEYS: dict[str, Rule] = {
     "model": "model",
     "model_path": "model",
     "max_length": whole_number("seq_len"),
-    "max_seq_length": each(whole_number("seq_len"), _old),
+    "max_seq_length": each(whole_number("seq_len"), _old, _first),
     "torch_dtype": each(training_arguments.load_dtype, _old),
-    "model_max_length": whole_number("seq_len"),
-    "block_size": whole_number("seq_len"),
+    **scripts.KEYS,
     "num_generations": _generations,
     "loss_type": _loss,
-    "beta": "~beta",
+    "beta": real_number("~beta"),
     "vllm_*": unless(),
     "ref_model*": unless(),
     "packing": switch("~packing"),
     "packing_strategy": "~packing_strategy",
     "padding_free": switch("~padding_free"),
-    "cpo_alpha": "~cpo_alpha",
+    "cpo_alpha": real_number("~cpo_alpha"),
     "desirable_weight": "~desirable_weight",
     "undesirable_weight": "~desirable_weight",
     "center_rewards_coefficient": "~center_rewards",
@@ -145,6 +148,9 @@ def finish(facts: Facts) -> None:
         for name in ("seq_len", "~lora", "lora.r", "~beta", "~grpo", "~reward", "~packing", "~padding_free", "~bits", "~trl")
         if name in facts.found and facts.found[name].rank >= facts.rank
     }
+    if scripts.MARK in facts.found:
+        used -= {"seq_len", "~lora", "lora.r", "~bits"}
+        scripts.finish(facts)
     task = trl.task_of(facts)
     if task is not None:
         facts.put("task", task, facts.where("~trl") if "~trl" in facts.found else "the keys of its trainer")
@@ -152,8 +158,9 @@ def finish(facts: Facts) -> None:
         _loaded(facts)
         training_arguments.evaluated(facts)
         return
-    facts.default("recompute", "full", TRL)
-    facts.default("~mixed_precision", "bf16", TRL)
+    if "~first_names" not in facts.found:
+        facts.default("recompute", "full", TRL)
+        facts.default("~mixed_precision", "bf16", TRL)
     facts.default("~load_dtype", "float32", TRL)
     facts.default("seq_len", 1024, TRL)
     _packed(facts)

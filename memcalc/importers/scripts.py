@@ -1,0 +1,62 @@
+"""Keys that scripts around transformers' Trainer call their own, where they are not TRL's (FastChat, Qwen, LLaVA, InternVL, open-instruct, QLoRA's)."""
+
+from __future__ import annotations
+
+from memcalc.importers.facts import Entry, Facts, Rule
+from memcalc.importers.rules import Write, each, switch, unless, when, whole_number
+
+MARK = "~script"
+"""The fact that one of them stands there: defaults are not TRL's."""
+FROZEN = "what it freezes is counted as trained"
+
+
+def _mark(facts: Facts, entry: Entry) -> None:
+    facts.put(MARK, value=True, where=entry.where)
+
+
+def _quantised(facts: Facts, entry: Entry) -> None:
+    """``--q_lora``: adapters on weights of 4 bits."""
+    if entry.is_on:
+        facts.put("~lora", value=True, where=entry.where)
+        facts.put("~bits", 4, entry.where)
+
+
+def _bits(facts: Facts, entry: Entry) -> None:
+    if entry.number in (4, 8):
+        facts.put("~bits", entry.number, entry.where)
+
+
+def _language_rank(facts: Facts, entry: Entry) -> None:
+    """InternVL's rank of the adapters on its language model; 0 is none."""
+    if entry.number > 0:
+        facts.put("~lora", value=True, where=entry.where)
+        facts.put("lora.r", entry.number, entry.where)
+
+
+OWN: dict[str, Write] = {
+    "model_max_length": whole_number("seq_len"),
+    "block_size": whole_number("seq_len"),
+    "use_lora": switch("~lora"),
+    "lora_enable": switch("~lora"),
+    "lora_rank": whole_number("lora.r"),
+    **dict.fromkeys(("q_lora", "use_qlora"), _quantised),
+    "bits": _bits,
+    "double_quant": switch("~double_quant"),
+    "use_llm_lora": _language_rank,
+    "use_backbone_lora": unless(0),
+    **dict.fromkeys(("use_flash_attn", "use_flash_attention", "use_flash_attention_2", "flash_attn"), switch("attention", "flash_attention_2", None)),
+    **dict.fromkeys(("freeze_llm", "freeze_backbone", "tune_mm_mlp_adapter", "freeze_vision_modules"), when("", None, then=FROZEN)),
+    **dict.fromkeys(("tune_mm_llm", "tune_mm_vision"), unless("true", why=FROZEN)),
+}
+KEYS: dict[str, Rule] = {key: each(rule, _mark) for key, rule in OWN.items()}
+
+
+def finish(facts: Facts) -> None:
+    """Adapters where a rank is given and nothing switches them off; on which layers a script puts them is written in it."""
+    if "lora.r" in facts.found:
+        facts.derive("~lora", value=True, where=facts.where("lora.r"))
+    if facts.get("~lora", False) and "lora.target_modules" not in facts.found:
+        facts.default("lora.target_modules", "all-linear", "scripts with adapters, which name their layers themselves (--lora-target-modules)")
+
+
+__all__ = ["KEYS", "MARK", "finish"]

@@ -1,0 +1,48 @@
+"""Scripts around the Trainer that are not TRL's."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+import pytest
+
+from memcalc.importers import import_files
+
+START = "torchrun --nproc_per_node 2 train.py --model_name_or_path llama-7b --bf16 True --per_device_train_batch_size 2 "
+
+
+def told(words: str) -> dict[str, Any]:
+    """Keys and values of a command."""
+    return {origin.key: origin.value for origin in import_files([], command=shlex.split(START + words)).origins}
+
+
+def test_their_lengths_bring_no_defaults_of_trl() -> None:
+    found = told("--model_max_length 2048")
+    assert found["seq_len"] == 2048
+    assert not {"recompute", "loss", "lora.r"} & set(found)
+
+
+@pytest.mark.parametrize(
+    ("words", "rank", "quantization"),
+    [
+        ("--use_lora", 8, None),
+        ("--lora_enable True --lora_r 128", 128, None),
+        ("--use_lora --q_lora --lora_rank 64", 64, "nf4"),
+        ("--bits 4 --double_quant --lora_r 64", 64, "nf4-dq"),
+        ("--use_llm_lora 16", 16, None),
+    ],
+)
+def test_adapters_by_their_own_names(words: str, rank: int, quantization: str | None) -> None:
+    found = told(f"--model_max_length 512 {words}")
+    assert (found["lora.r"], found.get("quantization"), found["lora.target_modules"]) == (rank, quantization, "all-linear")
+
+
+def test_adapters_that_are_off_are_off() -> None:
+    assert "lora.r" not in told("--use_lora False --lora_rank 64")
+
+
+def test_what_they_freeze_is_listed() -> None:
+    found = import_files([], command=shlex.split(f"{START} --freeze_llm True --tune_mm_vision False --use_flash_attn True"))
+    assert [line.partition(":")[0] for line in found.unused] == ["--freeze_llm", "--tune_mm_vision"]
+    assert found.layer.data["attention"] == "flash_attention_2"

@@ -150,8 +150,8 @@ def refuse_elsewhere(run: Run, *, serves: bool) -> None:
 
 
 def _refuse_training(run: Run, engine: str) -> None:
-    if run.offload.activations is not None and (run.code != "transformers" or run.sharding.pp > 1):
-        raise InputError("saved activations on the host are known for transformers' modules without a pipeline", where="offload.activations")
+    if run.offload.activations is not None and (run.code not in ("transformers", "torchtune") or run.sharding.pp > 1):
+        raise InputError("saved activations on the host are known for transformers' and torchtune's modules without a pipeline", where="offload.activations")
     if run.trainable_layers is not None:
         if run.lora is not None or run.quantization is not None:
             raise InputError("adapters freeze all layers, and quantised ones take no gradient; leave lora and quantization out", where="trainable_layers")
@@ -217,8 +217,8 @@ def _refuse_kept_logits(run: Run, model: ModelSpec) -> None:
 
 def _refuse_packing(run: Run, model: ModelSpec) -> None:
     """Packed samples where the model's code would not keep them apart, or memcalc does not know how it does."""
-    if run.task != "train" or run.code != "transformers" or run.attention_mask or run.prompt is not None or run.sharding.cp > 1:
-        raise InputError("packed samples are known for training with transformers' modules, without attention_mask, prompt and cp", where="packing")
+    if run.task != "train" or run.code not in ("transformers", "torchtune") or run.attention_mask or run.prompt is not None or run.sharding.cp > 1:
+        raise InputError("packed samples are known for training transformers' and torchtune's modules, without attention_mask, prompt and cp", where="packing")
     fronts = [block.module for block in model.blocks if block.role == "embedding"]
     if not all(getattr(front, "style", "") == "decoder" and (getattr(front, "rotary", None) or getattr(front, "local_rotary", None)) for front in fronts):
         raise InputError(f"packed samples are known for rotary positions, which {model.model_type} does not have alone", where="packing")
@@ -271,8 +271,11 @@ def ignored_by_training(run: Run) -> tuple[str, ...]:
 def _refuse_loss(run: Run, model: ModelSpec, *, engine: str, zero: int) -> None:
     from memcalc.components import Head
 
-    if run.code != "transformers":
-        raise InputError(f"loss {run.loss} replaces the head of transformers' models; code {run.code} has cross_entropy", where="loss")
+    if run.code == "torchtune":
+        return
+    if run.code != "transformers" or run.loss == "linear_cross_entropy":
+        has = "cross_entropy" if run.code != "transformers" else "others; linear_cross_entropy is torchtune's"
+        raise InputError(f"loss {run.loss} replaces the head of transformers' models; code {run.code} has {has}", where="loss")
     if run.sharding.tp > 1 and run.loss != "chunked_output":
         raise InputError(f"loss {run.loss} takes the whole weight of the head, which tp {run.sharding.tp} cuts; use cross_entropy", where="loss")
     if engine == "deepspeed" and zero == 3 and run.loss == "chunked":

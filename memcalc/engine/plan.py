@@ -243,8 +243,8 @@ def make_plan(
         else:
             flow = made.out
         shared = shared | made.shared
-        if block.role == "embedding" and job.run.recompute == "full" and settings.records and not flow.requires_grad:
-            # Checkpointed layers need an input that takes a gradient: PEFT and Trainer call enable_input_require_grads.
+        if block.role == "embedding" and job.run.recompute == "full" and settings.records and not flow.requires_grad and job.run.code != "torchtune":
+            # Checkpointed layers need an input that takes a gradient: PEFT and Trainer call enable_input_require_grads; torchtune does not.
             leaf = flow = replace(flow, requires_grad=True)
         kept |= made.keeps
         parts.append(Part(block, made, shards_of(block, own or settings, layers, runs=own is not None)))
@@ -266,7 +266,7 @@ def _beside(job: Job, settings: Settings, ids: Flow) -> tuple[tuple[str, Shape],
     """What the batch says besides of images, or of what is to be seen in them."""
     vision = job.model.vision
     if vision is None:
-        return ()
+        return (("labels", ids.shape),) if job.run.code == "torchtune" else ()
     if vision.alone:
         return (("labels", ids.shape[:1]),) if settings.training else ()
     return vision.beside(ids.shape, job.run.images) if job.run.images else ()

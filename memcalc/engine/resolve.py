@@ -54,7 +54,8 @@ def resolve(run: Run) -> Job:
     if not any(block.role == "embedding" for block in model.blocks):
         raise InputError(f"{model.name} reads no text, so no step of it is known; `memcalc models show {model.name}` counts its parameters", where="model")
     settled = settle(with_precision(with_liger(with_mini_batches(run), model)), hidden_size=model.hidden_size)
-    run, model, assumed = load_quantised(with_images(settled.run, model), model)
+    run, model = as_built(with_images(settled.run, model), model)
+    run, model, assumed = load_quantised(run, model)
     tied, model = model.tied, remade(run, model)
     assumptions = [*settled.assumptions, *assumed, *model.presumed, *assumed_of(run, model)]
     if tied and not model.tied:
@@ -110,12 +111,25 @@ def resolve(run: Run) -> Job:
 
 def of_code(run: Run, model: ModelSpec, mesh: Mesh, *, engine: str, seq_len: int) -> tuple[Run, ModelSpec]:
     """Both as the modules of the code have them."""
+    if run.code == "torchtune":
+        from memcalc.engine.torchtune_run import refuse_torchtune
+
+        refuse_torchtune(run, model, mesh, engine=engine)
     if run.code != "torchtitan":
         return run, model
     from memcalc.engine.torchtitan_run import as_torchtitan, refuse_torchtitan
 
     refuse_torchtitan(run, model, mesh, engine=engine)
     return as_torchtitan(run, model, seq_len=seq_len)
+
+
+def as_built(run: Run, model: ModelSpec) -> tuple[Run, ModelSpec]:
+    """Both as a framework with layers of its own has them, before anything is made of those."""
+    if run.code != "torchtune":
+        return run, model
+    from memcalc.engine.torchtune_run import as_torchtune
+
+    return as_torchtune(run, model)
 
 
 def remade(run: Run, model: ModelSpec) -> ModelSpec:

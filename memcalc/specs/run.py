@@ -15,7 +15,7 @@ Device = Literal["cpu", "nvme"]
 Engine = Literal["ddp", "deepspeed", "fsdp1", "fsdp2", "megatron"]
 Attention = Literal["eager", "sdpa", "flash_attention_2"]
 Recompute = Literal["none", "selective", "full", "submodules"]
-Loss = Literal["cross_entropy", "chunked", "chunked_output", "fused_linear", "cut_cross_entropy", "in_place"]
+Loss = Literal["cross_entropy", "chunked", "chunked_output", "linear_cross_entropy", "fused_linear", "cut_cross_entropy", "in_place"]
 
 
 class ShardingSpec(Spec):
@@ -177,7 +177,7 @@ class Run(Spec):
 
     model: str = Field(description="a catalogue name, a Hub id, or a path to a config.json or its folder", json_schema_extra=PATH)
     task: Task = Field("train", description="what the job does")
-    code: Literal["transformers", "megatron", "torchtitan", "vllm", "sglang", "trtllm", "llamacpp"] = Field(
+    code: Literal["transformers", "megatron", "torchtitan", "torchtune", "vllm", "sglang", "trtllm", "llamacpp"] = Field(
         "transformers", description="whose modules run; vllm, sglang, trtllm and llamacpp serve"
     )
     attention: Attention = Field("sdpa", description="attention kernel")

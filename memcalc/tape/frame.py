@@ -80,9 +80,8 @@ class Frame:
 
     def _run_again(self) -> None:
         self.replays = True
-        with self.tape.within(self), self.tape.enable_grad():
-            with suppress(AllThereError):
-                self._again()
+        with self.tape.within(self), self.tape.enable_grad(), suppress(AllThereError):
+            self._again()
         self.tape.weight_casts.clear()
 
 

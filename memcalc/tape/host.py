@@ -93,7 +93,7 @@ class Host:
         if not any(isinstance(kept, Packed) for kept in node.saved):
             return None
         back: list[Tensor] = []
-        saved: list[Tensor] = []
+        saved: list[Any] = []
         for kept in node.saved:
             if not isinstance(kept, Packed):
                 saved.append(kept)

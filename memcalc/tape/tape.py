@@ -321,21 +321,27 @@ class Tape:
             return
         target, index = edge
         held = target.grads[index]
-        if isinstance(target, Leaf) and not target.keeps:
-            if target.sums:
-                self.new(grad.shape, grad.dtype, "sum of gradients")
-            if self.marks:
-                shape, dtype, grad = grad.shape, grad.dtype, None
-                self.mark(target.path, shape, dtype)
-            return
         if held is not None:
-            total = self.new(held.shape, held.dtype, "sum of gradients")
-            target.grads[index] = total
-            if isinstance(target, Leaf) and total.storage is not None:
-                total.storage.record.path = target.path
-            return
+            grad = self.new(held.shape, held.dtype, "sum of gradients")
         target.grads[index] = grad
-        if isinstance(target, Leaf) and grad.storage is not None:
-            grad.storage.record.path = target.path
-            if self.marks and target.path.startswith("gradients/"):
-                self.mark(target.path, grad.shape, grad.dtype)
+        del held, grad
+        if isinstance(target, Leaf):
+            self._arrived(target)
+
+    def _arrived(self, leaf: Leaf) -> None:
+        """A parameter, or an input, has a gradient: all of it, once no operator that is still to run back uses it."""
+        grad = leaf.grads[0]
+        assert grad is not None
+        if leaf.keeps and grad.storage is not None:
+            grad.storage.record.path = leaf.path
+        is_marked = self.marks and leaf.path.startswith("gradients/")
+        if (leaf.keeps and not is_marked) or any(edge is not None and edge[0] is leaf for node in self.nodes for edge in node.edges):
+            return
+        if not leaf.keeps:
+            leaf.grads[0] = None
+            if leaf.sums:
+                self.new(grad.shape, grad.dtype, "sum of gradients")
+        shape, dtype = grad.shape, grad.dtype
+        del grad
+        if is_marked:
+            self.mark(leaf.path, shape, dtype)

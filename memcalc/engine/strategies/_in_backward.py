@@ -23,7 +23,7 @@ class InBackward(Marked):
     def __init__(self, job: Job, plan: Plan) -> None:
         super().__init__(job, plan)
         self.optimizer = optimizer_for(job.run.optimizer)
-        self.tensors = {t.path: t for t in stepped(job, plan)}
+        self.tensors = {t.path: t._replace(copies=1) for t in stepped(job, plan)}
         self.last: Shard | None = None
 
     def at(self, walk: Walk, part: Part, i: int, mark: Record) -> None:

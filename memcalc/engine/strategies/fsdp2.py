@@ -28,6 +28,8 @@ BUFFER, CAST = "communication/all-gather buffer", "communication/all-gather inpu
 INPUT, OUTPUT = "communication/reduce-scatter input", "communication/reduce-scatter output"
 REDUCED = "communication/all-reduced gradients"
 COLLECTIVES, GROUP = "_fully_shard/_fsdp_collectives.py", "_fully_shard/_fsdp_param_group.py"
+OWN_LOSS = ("torchtitan", "torchtune")
+"""Code whose loss is the trainer's, taken when the model is through."""
 STREAMS = {CAST: "all-gather", BUFFER: "all-gather", OUTPUT: "reduce-scatter", "gradients/shards": "reduce-scatter", REDUCED: "all-reduce"}
 """_fsdp_param_group.py, ``FSDPCommContext``; _fsdp_collectives.py, ``foreach_all_gather`` and ``foreach_reduce``."""
 
@@ -50,7 +52,7 @@ class Engine(Sharded):
 
     def __init__(self, job: Job, plan: Plan) -> None:
         super().__init__(job, plan)
-        self.root_reshards = job.run.sharding.reshard_after_forward and not job.run.sharding.fsdp_wrap_ends
+        self.root_reshards = job.run.sharding.reshard_after_forward and not job.run.sharding.fsdp_wrap_ends and job.run.code != "torchtune"
         self.buffer_held: Any = 0
         self.input_held: Any = 0
         self.late: list[Unit] = []
@@ -117,8 +119,8 @@ class Engine(Sharded):
         unit = self.units.get(id(part))
         if unit is not None and unit.opens is part:
             self._gather_forward(walk, unit)
-        if part.block.role == "head" and self.job.run.code == "torchtitan":
-            self._drop_buffer(walk)  # its loss is the trainer's, taken when the model is through
+        if part.block.role == "head" and self.job.run.code in OWN_LOSS:
+            self._drop_buffer(walk)
         walk.apply(part.profile.forward)
         if unit is not None and unit.closes is part and self.reshards(unit):
             self.reshard(walk, unit)

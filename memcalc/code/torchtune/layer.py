@@ -1,0 +1,20 @@
+"""A transformer layer."""
+
+from __future__ import annotations
+
+from memcalc.code.context import Context, runs
+from memcalc.components import DecoderLayer
+from memcalc.tape.tensor import Tensor
+
+
+@runs(DecoderLayer)
+def self_attention_layer(ctx: Context, m: DecoderLayer, x: Tensor) -> Tensor:
+    """x (batch, seq, hidden) → the same (TransformerSelfAttentionLayer.forward); what each branch gives has a variable to the end."""
+    assert m.input_layernorm is not None
+    assert m.post_attention_layernorm is not None
+    assert m.mlp is not None
+    h = ctx.run(m.input_layernorm, x, "input_layernorm")
+    mixed = ctx.run(m.self_attn, h, "self_attn")
+    h = mixed + x
+    fed = ctx.run(m.mlp, ctx.run(m.post_attention_layernorm, h, "post_attention_layernorm"), "mlp")
+    return h + fed

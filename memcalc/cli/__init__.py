@@ -51,8 +51,10 @@ def _run(argv: list[str]) -> int:
 
         return complete(argv)
     name, *rest = argv or HELP
-    if name in HELP:
+    if name in HELP or (name == "help" and not rest):
         return _show(None)
+    if name == "help":
+        return _show(rest[0])
     if name in VERSION:
         from memcalc import __version__
 

@@ -50,7 +50,7 @@ def refuse_torchtitan(run: Run, model: ModelSpec, mesh: Mesh, *, engine: str) ->
     if run.seq_len is not None and run.seq_len % parts:
         raise ShardingError(
             f"seq_len {run.seq_len} does not divide by tp {mesh.tp}{f' * 2 * cp {mesh.cp}' if mesh.cp > 1 else ''}; "
-            f"the nearest that do: {run.seq_len // parts * parts}, {(run.seq_len // parts + 1) * parts}",
+            f"the nearest that do: {', '.join(str(n * parts) for n in (run.seq_len // parts, run.seq_len // parts + 1) if n)}",
             where="seq_len",
         )
 

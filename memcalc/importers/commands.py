@@ -99,8 +99,16 @@ def _program(facts: Facts, words: list[str]) -> None:
         OWN[name](facts, rest)
     elif words[0].startswith("--"):
         _arguments(facts, words, _by_keys(split(words)))
+    elif not name.endswith((".py", ".pyc")) and not _says_something(words[1:]):
+        raise InputError(f"{words[0]} is no launch that memcalc knows: python, torchrun, accelerate, deepspeed, {', '.join(OWN)} are read", where="command")
     else:
         _script(facts, words, alone=True)
+
+
+def _says_something(words: Sequence[str]) -> bool:
+    """Whether a program's arguments are those of some format, or name a file of one."""
+    parsed = split(words)
+    return _by_keys(parsed) != "trainer" or bool({normal(key) for key, _, _ in parsed.given} & set(load("trainer").keys)) or any(_named(parsed))
 
 
 def _python(facts: Facts, words: list[str]) -> None:

@@ -139,6 +139,8 @@ def processes(facts: Facts, own: Words, *, each: Sequence[str], nodes: Sequence[
     """Processes of a node, and nodes, by what a launcher calls them."""
     for fact, names in (("~gpus_per_node", each), ("~nodes", nodes)):
         value = own.get(*names)
+        if value is True or str(value).startswith("-"):
+            raise InputError(f"--{names[0]} has no value; accepted: a number of processes", where="command")
         if value is not None:
             _count(facts, fact, str(value), f"--{names[0]}")
 

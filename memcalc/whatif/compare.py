@@ -87,7 +87,7 @@ def variant(text: str) -> dict[str, Any]:
     """What an inline variant changes: ``zero=3,gpus=4``. A part without ``=`` is a switch, or goes on with a list.
 
     Raises:
-        InputError: it changes nothing, or not as ``key=value``.
+        InputError: it changes nothing, or not as ``key=value``, or one key twice.
 
     >>> variant("sharding.zero=3, lora.r=8, lora_target_modules=q_proj,v_proj, sp")
     {'zero': '3', 'lora_r': '8', 'lora_target_modules': 'q_proj,v_proj', 'sp': True}
@@ -100,14 +100,20 @@ def variant(text: str) -> dict[str, Any]:
         if equals:
             joined = name.replace(".", "_")  # lora.r is --lora-r, and sharding.zero is --zero
             last = joined if joined.replace("_", "-") in flags() else name.rpartition(".")[2]
-            found[last] = value
+            _once(found, last, value, text)
         elif _is_switch(name.removeprefix("no_")):
-            found[name.removeprefix("no_")] = not name.startswith("no_")
+            _once(found, name.removeprefix("no_"), not name.startswith("no_"), text)
         elif last and key:
             found[last] = f"{found[last]},{key}"
         else:
             raise InputError(f"{text!r} is not a variant; write key=value pairs with commas between, such as zero=3,gpus=4")
     return found
+
+
+def _once(found: dict[str, Any], name: str, value: Any, text: str) -> None:
+    if name in found:
+        raise InputError(f"{text!r} says {name} twice", where="compare")
+    found[name] = value
 
 
 def flat(asked: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

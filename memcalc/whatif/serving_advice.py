@@ -9,6 +9,7 @@ from typing import NamedTuple
 from memcalc.engine.resolve import resolve
 from memcalc.engine.result import Estimate
 from memcalc.engine.serving import serve
+from memcalc.engine.serving.vllm import sizes
 from memcalc.errors import InputError
 from memcalc.specs.job import Job
 from memcalc.specs.read import read_run
@@ -162,8 +163,7 @@ def _share(job: Job) -> Iterator[Keys]:
 
 def _sequences(job: Job) -> Iterator[Keys]:
     if job.run.code == "vllm":
-        asked = job.run.serving.max_num_seqs or 1024
-        yield from ({"max_num_seqs": n} for n in (256, 64, 16) if n < asked)
+        yield from ({"max_num_seqs": n} for n in (256, 64, 16) if n < sizes(job)[1])
 
 
 def _graphs(job: Job) -> Iterator[Keys]:

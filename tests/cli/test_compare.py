@@ -62,3 +62,7 @@ def test_too_few_runs_and_bad_variants_are_refused(cli: Cli) -> None:
 def test_markdown_and_csv(cli: Cli) -> None:
     assert "| **allocated**" in cli("compare", MODEL, "tp=1", "tp=2", "--format", "markdown").out
     assert cli("compare", MODEL, "tp=1", "tp=2", "--format", "csv").out.startswith("path,tp=1,tp=2\n")
+
+
+def test_a_variant_says_each_key_once(cli: Cli) -> None:
+    assert cli.refused("compare", MODEL, "tp=1", "zero=3,zero=2") == "memcalc: compare: 'zero=3,zero=2' says zero twice"

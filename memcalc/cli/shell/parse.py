@@ -23,8 +23,8 @@ ELSEWHERE = {
 def parse(command: Command, name: str, argv: Sequence[str]) -> Given:
     """What a command line gives a command.
 
-    ``--flag value``, ``--flag=value``, ``--switch``, ``--no-switch``, ``-o value``, underscores for dashes; after ``--`` comes a launch command
-    where the command takes one, and elsewhere all are arguments.
+    ``--flag value``, ``--flag=value``, ``--switch``, ``--no-switch``, ``--switch false``, ``-o value``, underscores for dashes; after ``--``
+    comes a launch command where the command takes one, and elsewhere all are arguments.
 
     Raises:
         InputError: a flag that there is not, a value that is missing or not among its choices, one flag with two values, too many or too few arguments.
@@ -33,7 +33,7 @@ def parse(command: Command, name: str, argv: Sequence[str]) -> Given:
     flags: dict[str, str | bool] = {}
     arguments: list[str] = []
     launch: tuple[str, ...] = ()
-    words = iter(argv)
+    words = _joined(argv, known)
     for word in words:
         if word == "--":
             launch = tuple(words)
@@ -46,6 +46,19 @@ def parse(command: Command, name: str, argv: Sequence[str]) -> Given:
         arguments.extend(launch)
     _check_arguments(command, name, arguments)
     return Given(tuple(arguments), flags, name, launch if command.launches else ())
+
+
+def _joined(argv: Sequence[str], known: dict[str, Option]) -> Iterator[str]:
+    """The words, a switch and a truth behind it as one: no run is called true."""
+    own = argv[: argv.index("--")] if "--" in argv else argv
+    at = 0
+    while at < len(argv):
+        word = argv[at]
+        option = known.get(word.replace("_", "-").lower()) if at + 1 < len(own) and word.startswith("--") else None
+        if option is not None and option.is_switch and argv[at + 1].lower() in ("true", "false"):
+            word, at = f"{word}={argv[at + 1]}", at + 1
+        yield word
+        at += 1
 
 
 def _by_name(options: Sequence[Option]) -> dict[str, Option]:

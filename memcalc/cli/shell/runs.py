@@ -10,7 +10,10 @@ from memcalc.specs.fields import ALIASES, Leaf, Section, flags
 from memcalc.specs.read import RUN_FILES, Layer, file_layer, flag_layer, merged
 from memcalc.specs.run import Run
 
-MODEL = Argument("MODEL", "a name of `memcalc models`, a path to a config.json or its folder, or a Hub id; a run file (.yaml), or a launch command behind --")
+MODEL = Argument(
+    "MODEL",
+    "a name of `memcalc models`, a path to a config.json, its folder or a .gguf file, or a Hub id; a run file (.yaml), or a launch command behind --",
+)
 CONFIG = Option("config", "a run file in YAML; flags win over it", metavar="FILE", group="Job")
 
 METAVARS = {"int": "N", "float": "X", "dtype": "DTYPE", "choice": "NAME", "text": "TEXT", "list": "NAMES", "names": "NAMES", "map": "FILE", "any": "VALUE"}

@@ -111,8 +111,11 @@ def held(job: Job, rank: Rank) -> tuple[Term, ...]:
 
 
 def graphs(job: Job, rank: Rank, *, seqs: int) -> tuple[Term, ...]:
-    """The pool that captured graphs share: a forward pass of the largest one. What the driver keeps for each graph is not known."""
+    """The pool that captured graphs share: a forward pass of the largest one. What the driver keeps for each graph is not known.
+
+    A step of decoding has a token of each sequence, and those that were guessed.
+    """
     if job.run.serving.enforce_eager:
         return ()
-    size = min(2 * seqs, LARGEST_GRAPH)
+    size = min(2 * seqs * (1 + (job.run.serving.num_speculative_tokens or 0)), LARGEST_GRAPH)
     return (Term("cuda graphs/shared pool", forward_bytes(job, rank, size), "forward pass of the largest captured size", {"tokens": size}, "vLLM"),)

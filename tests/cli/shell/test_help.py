@@ -18,7 +18,7 @@ def memcalc(*words: str, **environment: str) -> subprocess.CompletedProcess[str]
     return subprocess.run([sys.executable, "-c", MAIN, *words], capture_output=True, text=True, check=False, env={**os.environ, **environment})
 
 
-@pytest.mark.parametrize("words", [(), ("--help",), ("-h",)])
+@pytest.mark.parametrize("words", [(), ("--help",), ("-h",), ("help",)])
 def test_help_lists_the_commands(words: tuple[str, ...]) -> None:
     done = memcalc(*words)
     assert (done.returncode, done.stderr) == (0, "")

@@ -31,7 +31,9 @@ def test_spellings_of_a_value(words: tuple[str, ...]) -> None:
 def test_switches_go_on_and_off() -> None:
     assert given("x", "--on", "-l").flags == {"on": True, "loud": True}
     assert given("x", "--no-on").flags == {"on": False}
-    assert given("x", "--on=false").flags == {"on": False}
+    assert given("x", "--on=false").flags == given("--on", "false", "x").flags == {"on": False}
+    assert given("--on", "True", "x").flags == {"on": True}
+    assert given("--on", "x", "true").arguments == ("x", "true")
 
 
 def test_a_flag_has_one_value_and_lists_add_up() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from memcalc.engine.result import Estimate, RankEstimate, Serving, Verdict
 from memcalc.report.style import Unit, unit_for
-from memcalc.specs.fields import run_keys
+from memcalc.specs.fields import Section, run_keys
 
 ALWAYS = ("model", "task", "code", "attention", "micro_batch", "seq_len", "dtype", "optimizer", "recompute")
 """Keys that the first lines name whatever their value."""
@@ -87,9 +87,9 @@ def _engine(sharding: Mapping[str, Any], gpus: Any) -> str:
 
 
 def other_keys(asked: Mapping[str, Any]) -> list[str]:
-    """Keys with another value than their default that no line above names: ``grad_accum 8``."""
+    """Keys with another value than their default that no line above names: ``grad_accum 8``; of a section that is there with its defaults, ``liger on``."""
     shown = {*ALWAYS, *(f"sharding.{name}" for name in (*DEGREES, "engine", "zero")), "hardware.gpu", "hardware.gpus"}
-    found = []
+    found = [f"{name} on" for name, node in run_keys().children.items() if isinstance(node, Section) and node.nullable and asked.get(name) == {}]
     for leaf in run_keys().leaves():
         value: Any = asked
         for part in leaf.path:

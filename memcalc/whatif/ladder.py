@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from memcalc.engine.liger import KERNELS
 from memcalc.specs.job import Job
 
 Keys = dict[str, Any]
@@ -80,6 +81,11 @@ def _step(job: Job) -> Iterator[Keys]:
 def _loss(job: Job) -> Iterator[Keys]:
     if _trains(job) and job.run.code == "transformers" and job.run.loss == "cross_entropy":
         yield from ({"loss": "chunked"}, {"loss": "fused_linear"})
+
+
+def _kernels(job: Job) -> Iterator[Keys]:
+    if _trains(job) and job.run.code == "transformers" and job.run.liger is None and job.model.model_type in KERNELS:
+        yield {"liger": True}
 
 
 def _recompute(job: Job) -> Iterator[Keys]:
@@ -239,6 +245,7 @@ RUNGS: tuple[Rung, ...] = (
     Rung("weights in fewer bits", _bits, "slower kernels, a little accuracy (Dettmers et al. 2022, 2023)"),
     Rung("more cards that share layers", _ranks, "cards, and two all-reduces of activations a layer between them (Shoeybi et al. 2019)"),
     Rung("fused optimizer step", _step, "none: one kernel instead of lists of temporaries"),
+    Rung("fused kernels", _kernels, "none: faster as well, a package of its own (Liger Kernel, Hsu et al. 2024)"),
     Rung("loss in pieces", _loss, "little: logits are computed again in backward (Liger Kernel, Hsu et al. 2024)"),
     Rung(
         "recomputation",

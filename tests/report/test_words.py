@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from memcalc.engine.result import Serving, Verdict
 from memcalc.report.style import unit_for
-from memcalc.report.words import serving_lines, verdict_line
+from memcalc.report.words import other_keys, serving_lines, verdict_line
 
 SERVING = Serving("vllm", "bfloat16, blocks of 16", 72 * 2**30, 50 * 2**30, 131_072, 409_600, 16, 16_000, 16_000 * 131_072, 25.6, 131_072)
 
@@ -34,3 +34,8 @@ def test_a_refusal_is_told_where_the_card_has_room() -> None:
 
 def test_a_card_that_is_too_small_says_by_how_much_instead() -> None:
     assert "too much" in verdict_line(Verdict("h100-80g", 60, 80, refusal="no available memory"))
+
+
+def test_a_section_that_is_there_with_its_defaults_is_named() -> None:
+    assert other_keys({"liger": {}, "grad_accum": 8}) == ["liger on", "grad_accum 8"]
+    assert other_keys({"liger": {"rope": False}}) == ["liger.rope off"]

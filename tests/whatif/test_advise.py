@@ -81,3 +81,10 @@ def test_there_may_be_no_way() -> None:
 def test_every_rung_says_what_it_costs() -> None:
     assert all(rung.cost and rung.name for rung in RUNGS)
     assert len({rung.name for rung in RUNGS}) == len(RUNGS)
+
+
+def test_fused_kernels_are_proposed_where_there_are_some() -> None:
+    """Of code whose kernels are known, once."""
+    (rung,) = (rung for rung in RUNGS if rung.name == "fused kernels")
+    asked = ({"model": "llama-3.2-1b"}, {"model": "gpt2"}, {"model": "llama-3.2-1b", "liger": True}, {"model": "llama-3.2-1b", "code": "megatron"})
+    assert [list(rung.variants(resolve(read_run({"seq_len": 64, **keys})))) for keys in asked] == [[{"liger": True}], [], [], []]

@@ -76,12 +76,12 @@ class Player:
     @cached_property
     def at_rest(self) -> Snapshot:
         """What of it is on the card while it works and is not trained: what only training needs stays away."""
-        return self._without(self.role.idle & TRAINED, shards=())
+        return self._without(self.role.idle & TRAINED)
 
-    def _without(self, away: frozenset[str], *, shards: tuple[str, ...] = SHARDS) -> Snapshot:
+    def _without(self, away: frozenset[str]) -> Snapshot:
         starts = tuple(start for what in sorted(away) for start in IDLE[what])
         if "optimizer" in away and self.job.engine == "deepspeed":
-            starts += shards
+            starts += SHARDS
         if not starts:
             return self.resident
         kept = {path: n for path, n in self.resident.by_path.items() if not path.startswith(starts)}

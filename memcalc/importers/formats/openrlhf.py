@@ -48,7 +48,9 @@ BOTH: dict[str, Rule] = {
     "ds.use_liger_kernel": liger.without_labels,
     "train.micro_batch_size": whole_number("micro_batch"),
     "train.batch_size": whole_number("~global_batch"),
-    "train.max_tokens_per_gpu": unless(16192),
+    "ds.enable_sleep": switch("~sleeps"),
+    "train.dynamic_batch_enable": switch("~dynamic"),
+    "train.max_tokens_per_gpu": whole_number("~tokens"),
     "data.max_len": whole_number("seq_len"),
     "model.model_name_or_path": "model",
     "actor.model_name_or_path": "model",
@@ -91,6 +93,9 @@ OLD: dict[str, Rule] = {
     "actor_num_gpus_per_node": whole_number("~gpus_per_node"),
     "actor_num_nodes": whole_number("~nodes"),
     **{key.replace(".", "_"): rule for key, rule in BOTH.items() if key.startswith("vllm.")},
+    "deepspeed_enable_sleep": switch("~sleeps"),
+    "use_dynamic_batch": switch("~dynamic"),
+    "train_max_tokens_per_gpu": whole_number("~tokens"),
     "colocate_all_models": switch("~colocate"),
     "colocate_actor_ref": switch("~colocate_ref"),
     "ref_offload": BOTH["ref.offload"],
@@ -138,7 +143,13 @@ def _cast(facts: Facts) -> None:
             del facts.found[name]
         return
     facts.default("rl.framework", "openrlhf", VERSION)
-    _place(facts, _there(facts))
+    there = _there(facts)
+    _place(facts, there)
+    if facts.get("~dynamic", False):
+        facts.put("rl.max_token_len", facts.get("~tokens", 16192), facts.where("~tokens", "~dynamic"))
+    if facts.get("~sleeps", False):  # states of optimizers alone (utils/deepspeed/deepspeed_utils.py, offload_deepspeed_states)
+        for role in ("actor", *(there & {"critic"})):
+            facts.put(f"roles.{role}.idle.optimizer", "cpu", facts.where("~sleeps"))
     if facts.get("~engines") == 0:
         facts.put("rollout.engine", "transformers", facts.where("~engines"))
     reinforcement.shared_prompts(facts, "~rollout_batch")

@@ -97,6 +97,13 @@ def _length(name: str) -> Rule:
     return write
 
 
+def sequence_ranks(facts: Facts, entry: Entry) -> None:
+    """Sequences split over ranks (Ulysses), which share the states with all others."""
+    if entry.number > 1:
+        facts.put("~sequence_ranks", entry.number, entry.where)
+        facts.put("sharding.cp", entry.number, entry.where)
+
+
 def _size(facts: Facts, entry: Entry) -> None:
     if entry.number > 0:
         facts.put("~dp_shard", entry.number, entry.where)
@@ -120,7 +127,7 @@ KEYS: dict[str, Rule] = {
     f"{ACTOR}ppo_max_token_len_per_gpu": whole_number("~token_len"),
     f"{ACTOR}ppo_epochs": whole_number("rl.epochs"),
     f"{ACTOR}use_kl_loss": _kl("loss"),
-    f"{ACTOR}ulysses_sequence_parallel_size": unless(1, why="sequences split over ranks (Ulysses)"),
+    f"{ACTOR}ulysses_sequence_parallel_size": sequence_ranks,
     f"{ACTOR}entropy_from_logits_with_chunking": switch("rl.entropy", "chunked", None),
     f"{ACTOR}fsdp_config.param_offload": _put_away("actor", "params"),
     f"{ACTOR}fsdp_config.optimizer_offload": _put_away("actor", "optimizer"),
@@ -222,6 +229,8 @@ def _replicas(facts: Facts, engine: str) -> None:
     if not shard or shard >= cards or cards % shard:
         facts.found.pop("~dp_shard", None)
         return
+    if cards // facts.get("sharding.cp", 1) % (cards // shard):
+        raise InputError(f"sharded groups of {shard} ranks beside sequences split over more (Ulysses) are not counted", where=facts.where("~dp_shard"))
     facts.put("~dp_replicate", cards // shard, facts.where("~dp_shard"))
     if engine == "fsdp1":
         facts.put("sharding.fsdp_sharding_strategy", "HYBRID_SHARD", facts.where("~dp_shard"))

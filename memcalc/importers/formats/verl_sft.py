@@ -8,7 +8,7 @@ from typing import Any
 from memcalc.importers import adapters, liger
 from memcalc.importers.facts import TRAINER, Facts, Rule
 from memcalc.importers.format import Format
-from memcalc.importers.formats.verl import VERSION
+from memcalc.importers.formats.verl import VERSION, sequence_ranks
 from memcalc.importers.rules import each, names, switch, unless, when, whole_number
 
 PRETRAINED = "model.partial_pretrain"
@@ -34,7 +34,7 @@ KEYS: dict[str, Rule] = {
     "data.micro_batch_size_per_gpu": whole_number("micro_batch"),
     "data.micro_batch_size": whole_number("micro_batch"),
     "data.train_batch_size": whole_number("~global_batch"),
-    "ulysses_sequence_parallel_size": unless(1, why="sequences split over ranks (Ulysses)"),
+    "ulysses_sequence_parallel_size": sequence_ranks,
     "use_remove_padding": when("", None, then="without padding a micro-batch is shorter than its longest sequences; whole ones are counted"),
     "trainer.n_gpus_per_node": whole_number("~gpus_per_node"),
     "trainer.nnodes": whole_number("~nodes"),

@@ -108,7 +108,7 @@ def write(facts: Facts, format_: Format, entry: Entry) -> None:
         return  # a remark
     rule = format_.keys.get(key)
     if rule is None and not ignores(format_, key):
-        rule = next((rule for pattern, rule in format_.keys.items() if "*" in pattern and fnmatchcase(key, pattern)), None)
+        rule = next((format_.keys[pattern] for pattern in _wild(format_.name) if fnmatchcase(key, pattern)), None)
         if rule is None and entry.value not in (None, {}, []):
             if format_.strict and "." not in key:
                 known = {name.partition(".")[0] for name in (*format_.keys, *format_.ignored) if "*" not in name.partition(".")[0]}
@@ -135,7 +135,22 @@ def normal(key: str) -> str:
 
 def ignores(format_: Format, key: str) -> bool:
     """Whether a key is known not to bear on memory."""
-    return any(key == pattern or ("*" in pattern and fnmatchcase(key, pattern)) for pattern in format_.ignored)
+    exact, begun, others = _sorted(format_.ignored)
+    return key in exact or key.startswith(begun) or any(fnmatchcase(key, pattern) for pattern in others)
+
+
+@cache
+def _sorted(patterns: tuple[str, ...]) -> tuple[frozenset[str], tuple[str, ...], tuple[str, ...]]:
+    """Names, beginnings (``log_*``), and other patterns: a file may have many keys."""
+    wild = [pattern for pattern in patterns if "*" in pattern]
+    begun = tuple(pattern[:-1] for pattern in wild if pattern.endswith("*") and "*" not in pattern[:-1])
+    return frozenset(patterns) - {*wild}, begun, tuple(pattern for pattern in wild if pattern[:-1] not in begun)
+
+
+@cache
+def _wild(name: str) -> tuple[str, ...]:
+    """The keys of a format that are patterns."""
+    return tuple(key for key in load(name).keys if "*" in key)
 
 
 @cache

@@ -9,6 +9,7 @@ from memcalc.importers import fsdp, liger
 from memcalc.importers.facts import Entry, Facts, Link, Rule, truth, whole
 from memcalc.importers.links import name_deepspeed
 from memcalc.importers.rules import attention, names, switch, unless, when, whole_number
+from memcalc.units import dtype_name
 
 VERSION = "transformers 5.24"
 
@@ -58,7 +59,7 @@ def optimizer(facts: Facts, entry: Entry) -> None:
 def load_dtype(facts: Facts, entry: Entry) -> None:
     """In which dtype the model is loaded; auto is the checkpoint's, and for nearly all of them that is bf16."""
     if entry.word not in ("none", "null", "auto", ""):
-        facts.put("~load_dtype", entry.word.removeprefix("torch."), entry.where)
+        facts.put("~load_dtype", dtype_name(entry.word.removeprefix("torch."), where=entry.where), entry.where)
 
 
 def batches(facts: Facts, entry: Entry) -> None:

@@ -12,12 +12,14 @@ from memcalc.importers.rules import whole_number
 from memcalc.importers.source import Source
 from memcalc.specs.run import Run
 
+MARKS = {"train_batch_size": int, "fp16": Mapping, "bf16": Mapping, "optimizer": Mapping, "steps_per_print": int}
 BLOCKS = ("zero_optimization", "bf16", "bfloat16", "fp16")
 
 
 def recognise(keys: Mapping[str, Any]) -> bool:
-    """By ``zero_optimization`` or the batch keys."""
-    return any(key in keys for key in ("zero_optimization", "train_micro_batch_size_per_gpu")) or ("train_batch_size" in keys and "fp16" in keys)
+    """By ``zero_optimization``, its name for a micro-batch, or two of the keys that every one has."""
+    marks = sum(isinstance(keys.get(key), kind) for key, kind in MARKS.items())
+    return any(key in keys for key in ("zero_optimization", "train_micro_batch_size_per_gpu")) or marks > 1
 
 
 def prepare(source: Source) -> Source:

@@ -99,16 +99,8 @@ def _program(facts: Facts, words: list[str]) -> None:
         OWN[name](facts, rest)
     elif words[0].startswith("--"):
         _arguments(facts, words, _by_keys(split(words)))
-    elif not name.endswith((".py", ".pyc")) and not _says_something(words[1:]):
-        raise InputError(f"{words[0]} is no launch that memcalc knows: python, torchrun, accelerate, deepspeed, {', '.join(OWN)} are read", where="command")
     else:
         _script(facts, words, alone=True)
-
-
-def _says_something(words: Sequence[str]) -> bool:
-    """Whether a program's arguments are those of some format, or name a file of one."""
-    parsed = split(words)
-    return _by_keys(parsed) != "trainer" or bool({normal(key) for key, _, _ in parsed.given} & set(load("trainer").keys)) or any(_named(parsed))
 
 
 def _python(facts: Facts, words: list[str]) -> None:
@@ -138,7 +130,7 @@ def _script(facts: Facts, words: list[str], *, alone: bool = False) -> None:
     elif alone and format_name in ("trainer", "llamafactory", "ms_swift", "axolotl", "litgpt"):
         facts.put("~world", 1, "a single process")
     if format_name == "trainer":
-        trl.named(facts, name, where=name)
+        trl.named(facts, name if module or name.endswith(".py") else "", where=name)
         if alone and "~trl" not in facts.found:
             _must_train(facts, name, rest)
     if name.startswith("openrlhf."):
@@ -147,10 +139,12 @@ def _script(facts: Facts, words: list[str], *, alone: bool = False) -> None:
 
 
 def _must_train(facts: Facts, name: str, words: Sequence[str]) -> None:
-    """Note a script of which nothing says that it trains, for whoever knows what else is given."""
+    """Note a script of which nothing says that it trains, for whoever knows what else is given; another program is no launch then."""
     parsed = split(words)
     said = {normal(key) for key, _, _ in parsed.given} & set(load("trainer").keys) - set(SAY_LITTLE)
     if not said and not any(_named(parsed)) and not re.search(r"train|tun|sft|dpo|ppo|grpo|run_clm", name):
+        if not name.endswith(".py"):
+            raise InputError(f"{name} is no launch that memcalc knows: python, torchrun, accelerate, deepspeed, {', '.join(OWN)} are", where="command")
         facts.put("~does_not_train", name, name)
 
 

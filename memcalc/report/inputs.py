@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memcalc.report.style import columns, shorten
 from memcalc.report.tables import grid
-from memcalc.specs.fields import run_keys
+from memcalc.specs.fields import Section, run_keys
 from memcalc.specs.run import Run
 
 if TYPE_CHECKING:
@@ -47,7 +47,14 @@ def rows_of(run: Run, origins: Iterable[Origin], given: Mapping[str, str]) -> tu
         where = known.get(leaf.key) or "; ".join(below)
         if where or is_set:
             found.append(Input(leaf.key, value, where or "argument"))
-    return tuple(found)
+    return (*found, *(Input(key, value=True, where=known[key]) for key in _sections(run) if key in known))
+
+
+def _sections(run: Run) -> Iterator[str]:
+    """Sections that are there, and might not be."""
+    for key, node in run_keys().children.items():
+        if isinstance(node, Section) and node.nullable and getattr(run, key) is not None:
+            yield key
 
 
 def added(text: str, rows: Sequence[Input], *, format_name: str) -> str:

@@ -49,10 +49,10 @@ def test_several_files_are_one_job_and_flags_win(cli: Cli) -> None:
 
 
 def test_keys_of_a_run_file_come_from_its_lines(cli: Cli, tmp_path: Path) -> None:
-    (tmp_path / "own.yaml").write_text("model: llama-7b\nroles:\n  critic: {micro_batch: 2}\ntask: ppo\n", encoding="utf-8")
+    (tmp_path / "own.yaml").write_text("model: llama-7b\nroles:\n  critic: {micro_batch: 2}\ntask: ppo\nliger: true\n", encoding="utf-8")
     done = cli("estimate", "own.yaml", "--seq-len", "256", "--format", "json", "--explain-inputs")
     rows = {row["key"]: row["where"] for row in json.loads(done.out)["inputs"]}
-    assert rows == {"model": "own.yaml:1", "roles": "own.yaml:2", "task": "own.yaml:4", "seq_len": "the command line of memcalc"}
+    assert rows == {"model": "own.yaml:1", "roles": "own.yaml:2", "task": "own.yaml:4", "liger": "own.yaml:5", "seq_len": "the command line of memcalc"}
 
 
 def test_files_of_other_frameworks_stand_among_the_arguments(cli: Cli) -> None:

@@ -128,7 +128,7 @@ def test_a_command_says(command: str, told: dict[str, Any]) -> None:
 
 def test_sizes_in_a_command_make_a_model() -> None:
     config = json.loads(keys(import_files([], command=shlex.split(MEGATRON)))["model"])
-    assert (config["hidden_size"], config["num_key_value_heads"], config["tie_word_embeddings"]) == (4096, 8, False)
+    assert (config["hidden_size"], config["num_query_groups"], config["untie_embeddings_and_output_weights"]) == (4096, 8, True)
 
 
 @pytest.mark.parametrize("argv", SWIFT, ids=[" ".join(argv[:4])[:50] for argv in SWIFT])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
 from memcalc.errors import InputError
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
-from memcalc.importers.formats import _megatron_adapters
+from memcalc.importers.formats import _megatron_adapters, _megatron_shape
 from memcalc.importers.formats._megatron import IGNORED
 from memcalc.importers.rules import attention, switch, unless, when, whole_number, word
 from memcalc.importers.source import Source
@@ -56,18 +55,6 @@ def prepare(source: Source) -> Source:
 
 
 SECTIONS = ("model", "train", "dataset", "ddp", "optimizer", "trainer", "mixed_precision_config", "comm_overlap")
-SHAPE = {
-    "num_layers": "num_hidden_layers", "hidden_size": "hidden_size", "ffn_hidden_size": "intermediate_size", "num_attention_heads": "num_attention_heads",
-    "num_query_groups": "num_key_value_heads", "kv_channels": "head_dim", "vocab_size": "vocab_size", "max_position_embeddings": "max_position_embeddings",
-    "padded_vocab_size": "vocab_size", "num_experts": "num_experts", "moe_ffn_hidden_size": "moe_intermediate_size", "moe_router_topk": "num_experts_per_tok",
-}  # fmt: skip
-
-
-def _shape(name: str) -> Rule:
-    def write(facts: Facts, entry: Entry) -> None:
-        facts.put(f"~shape.{name}", entry.number, entry.where)
-
-    return write
 
 
 def _recompute(facts: Facts, entry: Entry) -> None:
@@ -204,14 +191,7 @@ KEYS: dict[str, Rule] = {
     "moe_layer_recompute": when("", None, then="the experts of each layer run again in backward"),
     "num_nodes": whole_number("~nodes"),
     "devices": whole_number("~gpus_per_node"),
-    **{key: _shape(name) for key, name in SHAPE.items()},
-    "group_query_attention": switch("~shape.grouped"),
-    "swiglu": switch("~shape.swiglu"),
-    "normalization": lambda facts, entry: facts.put("~shape.norm", entry.word, entry.where),
-    "untie_embeddings_and_output_weights": switch("~shape.untied"),
-    "share_embeddings_and_output_weights": switch("~shape.untied", on=False, off=True),
-    "moe_shared_expert_intermediate_size": _shape("shared_expert_intermediate_size"),
-    "multi_latent_attention": when("", None),
+    **_megatron_shape.KEYS,
     "recipe": lambda facts, entry: facts.leave(entry, "what a recipe sets in Python is not seen; give its model, degrees and lengths"),
     **_megatron_adapters.KEYS,
     **dict.fromkeys(("freeze_language_model", "freeze_vision_model", "freeze_vision_projection"), when("", None, then="it is counted as trained")),
@@ -274,8 +254,8 @@ def finish(facts: Facts) -> None:
         facts.default("sharding.use_distributed_optimizer", value=False, framework=VERSION)
     if facts.get("sharding.tp", 1) == 1 and "sharding.sp" in facts.found:
         facts.override("sharding.sp", value=False, where=f"{VERSION} switches sequence parallelism off without tensor parallelism")
-    _model(facts)
-    layers, per = facts.get("~shape.num_hidden_layers"), facts.get("~layers_per_virtual_stage")
+    _megatron_shape.model(facts)
+    layers, per = facts.get("~shape.num_layers"), facts.get("~layers_per_virtual_stage")
     pp = facts.get("sharding.pp", 1)
     if layers and per:
         if layers % (pp * per):
@@ -283,28 +263,6 @@ def finish(facts: Facts) -> None:
         facts.put("sharding.vpp", layers // (pp * per), facts.where("~layers_per_virtual_stage"))
     elif per:
         facts.unused.append(f"{facts.where('~layers_per_virtual_stage')}: num_layers_per_virtual_pipeline_stage {per}: needs num_layers; give --vpp")
-
-
-def _model(facts: Facts) -> None:
-    """A model from its sizes, as a config.json in one line, where they are all given."""
-    shape = {name.removeprefix("~shape."): fact.value for name, fact in facts.found.items() if name.startswith("~shape.")}
-    if "model" in facts.found or not {"num_hidden_layers", "hidden_size", "num_attention_heads", "vocab_size"} <= set(shape):
-        return
-    gated = shape.pop("swiglu", False) and shape.pop("norm", "layernorm") == "rmsnorm"
-    if not gated or "num_experts" in shape:
-        facts.unused.append(
-            "the sizes of the model (num_layers, hidden_size, …): a dense one with RMSNorm and SwiGLU is built of them; give another with --model"
-        )
-        return
-    config = {
-        "model_type": "llama",
-        "tie_word_embeddings": not shape.pop("untied", False),
-        **{key: value for key, value in shape.items() if key not in ("grouped", "norm")},
-    }
-    if not shape.get("grouped", "num_key_value_heads" in shape):
-        config["num_key_value_heads"] = shape["num_attention_heads"]
-    config.setdefault("intermediate_size", 4 * shape["hidden_size"])
-    facts.put("model", json.dumps(config), facts.where("~shape.num_hidden_layers", "~shape.hidden_size"))
 
 
 FORMAT = Format(
@@ -319,8 +277,8 @@ FORMAT = Format(
     prepare=prepare,
     finish=finish,
     order=60,
-    notes="The sizes of a dense model with RMSNorm and SwiGLU make one; other models must be named. Of NeMo 2 and of recipes in Python only "
-    "what stands in the YAML or on the command line is seen.",
+    notes="The sizes of a model make one as Megatron-core builds it, where they or the tokenizer say how large the vocabulary is; other models must be "
+    "named. Of NeMo 2 and of recipes in Python only what stands in the YAML or on the command line is seen.",
 )
 
 

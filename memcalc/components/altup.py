@@ -108,3 +108,32 @@ class AltUpLayer(Component):
         yield "altup", self.altup
         yield "laurel", self.laurel
         yield from self.inputs.children()
+
+
+@dataclass(frozen=True)
+class OtherTokens(Component):
+    """Rows for ids of another kind (images, sounds), projected to the text's width; the tower's tokens go through the same projection.
+
+    Attributes:
+        name: the module's.
+        vocab: ids of that kind.
+        hard_embedding_norm, soft_embedding_norm: of rows, and of the tower's tokens.
+        embedding_projection: the tower's width → hidden.
+        norm: behind it, without weight.
+    """
+
+    name: str
+    vocab: Axis
+    hard_embedding_norm: Gemma4Norm
+    soft_embedding_norm: Gemma4Norm
+    embedding_projection: Linear
+    norm: Gemma4Norm
+
+    @property
+    def module_name(self) -> str:
+        """Its own name."""
+        return self.name
+
+    def own_weights(self) -> Iterator[Weight]:
+        """``embedding/weight`` (vocab, width)."""
+        yield Weight("embedding/weight", (self.vocab, self.embedding_projection.inputs))

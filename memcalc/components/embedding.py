@@ -94,6 +94,7 @@ class Embedding(Component):
         prompt: makes virtual tokens before those of the batch, or before the keys of each layer.
         inputs: makes inputs for each layer (Gemma 4 E2B).
         streams: makes several of what comes out (Gemma 3n).
+        others: tables of other kinds of tokens, whose rows take their places (Gemma 3n).
     """
 
     vocab: Axis
@@ -118,6 +119,7 @@ class Embedding(Component):
     prompt: PromptEncoder | None = None
     inputs: InputTables | None = None
     streams: Component | None = None
+    others: tuple[Component, ...] = ()
 
     @property
     def outer(self) -> bool:

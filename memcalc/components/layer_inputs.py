@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from memcalc.components.linear import Linear
 from memcalc.components.norm import RMSNorm
@@ -22,12 +23,14 @@ class InputTables(Component):
         proj: hidden → all layers' inputs.
         norm: of each.
         in_place: what is projected is scaled in its own place (Gemma 3n).
+        outer: who calls the text model holds the rows, and with images also a copy of the embeddings without them (Gemma 4).
     """
 
     vocab: Axis
     proj: Linear
     norm: RMSNorm
     in_place: bool = False
+    outer: Literal["", "rows", "rows and embeddings"] = ""
 
     def own_weights(self) -> Iterator[Weight]:
         """``embed_tokens_per_layer/weight`` (vocab, layers · small)."""

@@ -236,7 +236,7 @@ def make_plan(
         if made.runs and block.repeat > 1 and (made.out.requires_grad, made.out.dtype) != (x.requires_grad, x.dtype):
             queue.insert(0, Unit(replace(block, repeat=block.repeat - 1), again, layers))
             block = replace(block, repeat=1)
-        if block.sees_images:
+        if block.sees_images and own is not None:
             beside = made.out
         elif block.role == "join":
             flow, beside = made.out, None
@@ -276,6 +276,8 @@ def _inputs_of(
     block: Block, settings: Settings, sight: tuple[Settings, Flow] | None, flow: Flow, beside: Flow | None
 ) -> tuple[Settings | None, Flow, Flow | None]:
     """How a block runs (None: not at all), its input, and what it joins to that."""
+    if block.module.needs_sounds:
+        return None, flow, None
     if block.role not in ("tower", "tower_end", "join") and (sight is not None or not block.module.needs_images):
         return settings, flow, None
     if sight is None:

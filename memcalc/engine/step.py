@@ -146,8 +146,8 @@ def backward(walk: Walk, plan: Plan, strategy: Strategy) -> None:
         for name in left - {name for before in plan.parts[: k + 1] for name in before.profile.keeps}:
             _drop(walk, plan, name)
             left.discard(name)
-        if part.block.role == "embedding" and part.profile.saves_output and not plan.parts[k + 1].profile.frees_input:
-            walk.alloc(STREAM, num_bytes(part.profile.out), SAVED)  # the part after it let go of it in its own backward
+        if part.block.role == "embedding" and part.profile.saves_output and not _taker(plan, k).profile.frees_input:
+            walk.alloc(STREAM, num_bytes(part.profile.out), SAVED)  # the part that took it let go of it in its own backward
         times(walk, strategy, part, lambda i, part=part: strategy.backward(walk, part, i))  # type: ignore[misc]
     for part in plan.parts:
         walk.repeat(part.block.repeat, lambda i, part=part: walk.apply(part.profile.end))  # type: ignore[misc]
@@ -158,6 +158,11 @@ def backward(walk: Walk, plan: Plan, strategy: Strategy) -> None:
     if plan.arrival is not None:
         _depart(walk, plan, plan.arrival, left)
     strategy.end_backward(walk)
+
+
+def _taker(plan: Plan, k: int) -> Part:
+    """The part that takes what the k-th gives."""
+    return next(part for part in plan.parts[k + 1 :] if part.profile.runs and not part.block.sees_images)
 
 
 def _depart(walk: Walk, plan: Plan, arrival: Arrival, left: set[str]) -> None:

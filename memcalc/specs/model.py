@@ -113,6 +113,11 @@ class Component:
         return False
 
     @property
+    def needs_sounds(self) -> bool:
+        """The model's code passes it by where there is nothing to hear, and batches have no sounds here."""
+        return False
+
+    @property
     def module_name(self) -> str:
         """The name this component has in the model's own code, where that is not the name of the field that holds it."""
         return ""

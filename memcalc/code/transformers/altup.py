@@ -5,7 +5,7 @@ from __future__ import annotations
 from memcalc.code.context import Context, runs
 from memcalc.code.transformers.embedding import hold
 from memcalc.code.transformers.layer_inputs import gated_input, own_input
-from memcalc.components.altup import AltUp, AltUpLayer, JoinStreams, Laurel, SparseGateMLP, SpreadStreams
+from memcalc.components.altup import AltUp, AltUpLayer, JoinStreams, Laurel, OtherTokens, SparseGateMLP, SpreadStreams
 from memcalc.components.linear import Linear
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
@@ -14,6 +14,23 @@ from memcalc.tape.functional.activations import apply_activation
 from memcalc.tape.functional.routing import add_in_place, clamp, div
 from memcalc.tape.functional.statistics import mean_of_first, std
 from memcalc.tape.tensor import Tensor
+
+
+@runs(OtherTokens)
+def other_tokens(ctx: Context, m: OtherTokens, x: Tensor) -> Tensor:
+    """x (batch, seq, hidden) → the same with rows of this table where ids are of its kind; all ids are looked up (Gemma3nModel.forward)."""
+    ids = ctx.tape.new((ctx.batch, ctx.seq), "int64", "ids of this kind")
+    rows = F.embedding(ids, ctx.parameter(next(m.own_weights())), m.embedding_projection.inputs, "rows")
+    h = ctx.run(m.embedding_projection, ctx.run(m.hard_embedding_norm, rows, "hard_embedding_norm"))
+    h = hold(ctx, F.cast(ctx.run(m.norm, h, "embedding_post_projection_norm"), x.dtype), m.name)
+    return where(ctx.tape.new((ctx.batch, ctx.seq), "bool", "places of this kind"), h, x)
+
+
+def where(mask: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """``torch.where(mask, x, y)``. Saves the mask; backward fills a gradient for each."""
+    out = F.like(x, "embeddings")
+    x.tape.record(out, (x, y), (mask,), lambda wants, g, mask: tuple(F.like(g, "gradient of choice") if w else None for w in wants))
+    return out
 
 
 @runs(SpreadStreams)

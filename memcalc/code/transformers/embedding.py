@@ -23,6 +23,8 @@ def embed(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
     if m.prompt is not None and m.prompt.num_tensors:
         make_prefix(ctx, m.prompt)
     x = STYLES[m.style](ctx, m, ids)
+    for other in m.others:
+        x = ctx.run(other, x)
     if m.inputs is not None:
         x = ctx.run(m.inputs, x, "inputs")
     make_masks(ctx, x.dtype, always=m.masks, each=m.mask_each)

@@ -18,6 +18,10 @@ def input_tables(ctx: Context, m: InputTables, x: Tensor) -> Tensor:
     """
     ids = Tensor(ctx.tape, (ctx.batch, ctx.seq), "int64", None)  # the batch's own
     rows = F.scale(F.embedding(ids, ctx.parameter(next(m.own_weights())), m.proj.outputs, "rows for each layer"), "scaled rows")
+    if m.outer:
+        ctx.shared["rows for each layer"] = rows
+    if m.outer == "rows and embeddings":
+        ctx.shared["embeddings without images"] = ctx.tape.new(x.shape, x.dtype, "embeddings without images")
     small = m.norm.width
     whole = (ctx.batch, ctx.seq, Axis("num_hidden_layers", m.proj.outputs.size // small.size), small)
     h = ctx.run(m.proj, x, "per_layer_model_projection")

@@ -1,35 +1,42 @@
 """Gemma 4 with images: its text model, a tower with rotary positions on two axes, an average over neighbouring patches.
 
-Source: transformers, models/gemma4/modeling_gemma4.py. Its tower for sound is not known to memcalc.
+Source: transformers, models/gemma4/modeling_gemma4.py. Its tower for sounds is counted, and the one for images too, where its linear layers have bounds.
 """
 
 from __future__ import annotations
 
-from memcalc.components import Linear
+from dataclasses import replace
+
+from memcalc.components import Embedding, Linear
 from memcalc.components.gemma4 import Gemma4Norm
 from memcalc.components.gemma4_vision import Gemma4Patches, Gemma4Pool, Gemma4VisionAttention, Gemma4VisionLayer
 from memcalc.components.vision import Join
 from memcalc.models.config import Config
+from memcalc.models.families import _counted as counted
 from memcalc.models.families import _moe as moe
+from memcalc.models.families import _sound as sound
 from memcalc.models.families import _vision as vision
+from memcalc.models.families._gemma_sound import conformer, subsample
 from memcalc.specs.model import Axis, ModelSpec
 from memcalc.specs.vision import Vision
+
+LINEARS, SOUND_LINEARS = 7, 10
+"""Linear layers with bounds in a layer of each tower."""
+
+BOUND_BYTES = 4 * 2
+"""Of one of them, in bf16."""
 
 MODEL_TYPES = ("gemma4",)
 ARCHITECTURES = {"Gemma4ForConditionalGeneration": "gemma4"}
 
 
 def spec(config: Config) -> ModelSpec:
-    """The tower runs on square images, without padding.
-
-    Raises:
-        ModelError: it has a tower for sound, or linear layers with bounds of their own.
-    """
-    if config.has("audio_config"):
-        raise config.error("audio_config is not known to memcalc: its tower would be left out of the count")
+    """The tower runs on square images, without padding."""
     text, part = vision.text_model(config), config.sub("vision_config")
-    if part.bool("use_clipped_linears"):
-        raise part.error("vision_config.use_clipped_linears true is not known to memcalc")
+    table = text.blocks[0].module
+    if isinstance(table, Embedding) and table.inputs is not None:
+        table = replace(table, inputs=replace(table.inputs, outer="rows and embeddings"))
+        text = replace(text, blocks=(replace(text.blocks[0], module=table), *text.blocks[1:]))
     hidden, patch = Axis("hidden_size", part.int("hidden_size")), part.int("patch_size")
     heads, kv_heads, dim = part.int("num_attention_heads"), part.int("num_key_value_heads"), part.int("head_dim")
     queries, keys = Axis("heads * head_dim", heads * dim), Axis("kv_heads * head_dim", kv_heads * dim)
@@ -59,4 +66,29 @@ def spec(config: Config) -> ModelSpec:
     sizes = Vision(patch, merge=side, fixed=False, flat=True, types=True)
     both_ways = config.sub("text_config").get("use_bidirectional_attention") == "vision"
     buffers = 2 * 2 * hidden.size * standardised + 2 * 4 * (dim // 4)
-    return vision.with_tower(config, text, blocks, vision=sizes, join=Join(listed=True, masks="windows" if both_ways else ""), buffer_bytes=buffers)
+    join = Join(listed=True, masks="windows" if both_ways else "")
+    whole = vision.with_tower(config, text, blocks, vision=sizes, join=join, buffer_bytes=buffers + bounds(part, LINEARS * part.int("num_hidden_layers")))
+    if part.bool("use_clipped_linears"):
+        whole = replace(whole, untraced=(*whole.untraced, vision.NOT_RUN))
+    return with_sounds(whole, config.sub("audio_config"), vision.width_of(text)) if config.has("audio_config") else whole
+
+
+def bounds(part: Config, count: int) -> int:
+    """Linear layers with bounds have four numbers each, which are buffers in the model's dtype."""
+    return BOUND_BYTES * count * part.bool("use_clipped_linears")
+
+
+def with_sounds(whole: ModelSpec, part: Config, width: Axis) -> ModelSpec:
+    """The model with its tower for sounds."""
+    hidden, layers, heads = Axis("hidden_size", part.int("hidden_size")), part.int("num_hidden_layers"), part.int("num_attention_heads")
+    out = Axis("output_proj_dims", part.int("output_proj_dims"))
+    front = subsample(hidden, part.ints("subsampling_conv_channels"), part.ints("subsampling_conv_channels")[0], names=("layer0", "layer1"))
+    whole = sound.with_ears(
+        whole,
+        ("audio_tower/subsample_conv_projection", front, 1),
+        ("audio_tower/layers", conformer(part, hidden, heads=heads, kernel=part.int("conv_kernel_size"), four=True), layers),
+        ("audio_tower", counted.linears(hidden, out, "output_proj", bias=True), 1),
+        ("embed_audio", counted.linears(out, width, "embedding_projection"), 1),
+    )
+    places = 4 * (hidden.size // 2) + layers * BOUND_BYTES // 4  # fp32 frequencies, and a number in each layer
+    return replace(whole, buffer_bytes=whole.buffer_bytes + places + bounds(part, SOUND_LINEARS * layers))

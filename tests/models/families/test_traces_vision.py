@@ -31,6 +31,7 @@ LOOSE = {
     "gemma4-e2b-ckpt": 1e-3,
     "gemma3n-ckpt": 1e-3,
     "gemma3n-prefill": 2e-4,
+    "gemma4-e2b-whole-prefill": 5e-4,
     "llama4": 5e-4,
     "llama4-eager": 5e-4,
     "llama4-checkpointing": 5e-4,

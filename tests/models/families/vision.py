@@ -69,7 +69,7 @@ def gemma3(draw: st.DrawFn, text: dict[str, Any]) -> dict[str, Any]:
 
 
 def gemma4(draw: st.DrawFn, text: dict[str, Any]) -> dict[str, Any]:
-    """Experts or none, four patches for a token."""
+    """Experts or none, inputs of each layer or none, four patches for a token, ears or none."""
     layers = ["sliding_attention"] * (text["num_hidden_layers"] - 1) + ["full_attention"]
     text |= {
         "model_type": "gemma4_text",
@@ -83,7 +83,8 @@ def gemma4(draw: st.DrawFn, text: dict[str, Any]) -> dict[str, Any]:
         "num_experts": 4,
         "top_k_experts": 2,
         "moe_intermediate_size": 8,
-        "hidden_size_per_layer_input": 0,
+        "hidden_size_per_layer_input": draw(st.sampled_from((0, 8))),
+        "vocab_size_per_layer_input": text["vocab_size"],
         "num_kv_shared_layers": 0,
         "use_bidirectional_attention": draw(st.sampled_from(("vision", None))),
     }
@@ -101,7 +102,9 @@ def gemma4(draw: st.DrawFn, text: dict[str, Any]) -> dict[str, Any]:
         "standardize": draw(st.booleans()),
         "use_clipped_linears": False,
     }
-    return {"text_config": text, "vision_config": vision, "tie_word_embeddings": True}
+    ears = {"hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 1, "subsampling_conv_channels": [8, 4], "conv_kernel_size": 3}
+    ears |= {"model_type": "gemma4_audio", "output_proj_dims": 12, "use_clipped_linears": draw(st.booleans())}
+    return {"text_config": text, "vision_config": vision, "audio_config": draw(st.sampled_from((None, ears))), "tie_word_embeddings": True}
 
 
 def llama4(draw: st.DrawFn, text: dict[str, Any]) -> dict[str, Any]:

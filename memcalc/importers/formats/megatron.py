@@ -8,7 +8,7 @@ from typing import Any
 from memcalc.errors import InputError
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
-from memcalc.importers.formats import _megatron_adapters, _megatron_shape
+from memcalc.importers.formats import _megatron_adapters, _megatron_deepspeed, _megatron_shape
 from memcalc.importers.formats._megatron import IGNORED
 from memcalc.importers.rules import attention, switch, unless, when, whole_number, word
 from memcalc.importers.source import Source
@@ -194,6 +194,7 @@ KEYS: dict[str, Rule] = {
     **_megatron_shape.KEYS,
     "recipe": lambda facts, entry: facts.leave(entry, "what a recipe sets in Python is not seen; give its model, degrees and lengths"),
     **_megatron_adapters.KEYS,
+    **_megatron_deepspeed.KEYS,
     **dict.fromkeys(("freeze_language_model", "freeze_vision_model", "freeze_vision_projection"), when("", None, then="it is counted as trained")),
     "freeze_llm": when("", None, then="the language model is counted as trained"),
 }
@@ -254,6 +255,7 @@ def finish(facts: Facts) -> None:
         facts.default("sharding.use_distributed_optimizer", value=False, framework=VERSION)
     if facts.get("sharding.tp", 1) == 1 and "sharding.sp" in facts.found:
         facts.override("sharding.sp", value=False, where=f"{VERSION} switches sequence parallelism off without tensor parallelism")
+    _megatron_deepspeed.finish(facts)
     _megatron_shape.model(facts)
     layers, per = facts.get("~shape.num_layers"), facts.get("~layers_per_virtual_stage")
     pp = facts.get("sharding.pp", 1)

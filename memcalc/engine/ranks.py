@@ -17,6 +17,11 @@ from memcalc.specs.job import Job, Mesh
 from memcalc.specs.model import Block, ModelSpec
 from memcalc.specs.run import ShardingSpec
 
+LAYOUT = "sharding.pipeline_model_parallel_layout"
+REPEATED = r"\(([^()]*)\)\*(\d{1,6})|(\w)\*(\d{1,6})"
+MAX_LAYOUT = 10_000
+"""Letters of the longest layout."""
+
 Counts = tuple[tuple[int, ...], ...]
 """Layers by stage and by model chunk of the stage."""
 
@@ -181,20 +186,28 @@ def from_layout(layout: str, total: int, *, stages: int, chunks: int) -> Counts:
     >>> from_layout("Et*3|(tt|)*2L", 7, stages=4, chunks=1)
     ((3,), (2,), (2,), (0,))
     """
-    where = "sharding.pipeline_model_parallel_layout"
-    text, before = layout.replace(",", "").replace(" ", ""), ""
-    while text != before:
-        before = text
-        text = re.sub(r"\(([^()]*)\)\*(\d+)|(\w)\*(\d+)", lambda m: (m[1] or m[3] or "") * int(m[2] or m[4]), text, count=1)
-    pieces = text.split("|")
-    if set(text) - set("EtmL|"):
-        raise InputError(f"{layout!r} is not a pipeline layout; it holds E, t, m, L, |, parentheses and *n", where=where)
+    pieces = pieces_of(layout)
     if len(pieces) != stages * chunks:
-        raise ShardingError(f"{layout!r} has {len(pieces)} pieces, not pp {stages} * vpp {chunks} = {stages * chunks}", where=where)
+        raise ShardingError(f"{layout!r} has {len(pieces)} pieces, not pp {stages} * vpp {chunks} = {stages * chunks}", where=LAYOUT)
     counts = [piece.count("t") for piece in pieces]
     if sum(counts) != total:
-        raise ShardingError(f"{layout!r} has {sum(counts)} layers; the model has {total}", where=where)
+        raise ShardingError(f"{layout!r} has {sum(counts)} layers; the model has {total}", where=LAYOUT)
     return _by_stage(counts, stages)
+
+
+def pieces_of(layout: str) -> list[str]:
+    """What each stage's model chunks hold, in the order of the layers.
+
+    Raises:
+        InputError: it is no layout, or longer than any model's.
+    """
+    text, before = layout.replace(",", "").replace(" ", ""), ""
+    while text != before and len(text) <= MAX_LAYOUT:
+        before = text
+        text = re.sub(REPEATED, lambda m: (m[1] or m[3] or "") * min(int(m[2] or m[4]), MAX_LAYOUT), text, count=1)
+    if set(text) - set("EtmL|") or len(text) > MAX_LAYOUT:
+        raise InputError(f"{layout[:60]!r} is not a pipeline layout; it holds E, t, m, L, |, parentheses and *n", where=LAYOUT)
+    return text.split("|")
 
 
 def blocks_of(job: Job) -> tuple[Block, ...]:

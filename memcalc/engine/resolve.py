@@ -15,10 +15,11 @@ from memcalc.engine.liger import ignored_by_liger, with_liger
 from memcalc.engine.optimizers import optimizer_for
 from memcalc.engine.optimizers.check import check_optimizer, ignored_by_optimizer
 from memcalc.engine.precision import OWN_ENGINES, with_precision
+from memcalc.engine.ranks import pieces_of
 from memcalc.engine.settings import is_encoder
 from memcalc.errors import InputError, ShardingError
 from memcalc.specs.job import Job, Mesh
-from memcalc.specs.run import Run
+from memcalc.specs.run import Run, ShardingSpec
 
 if TYPE_CHECKING:
     from memcalc.specs.deepspeed import DeepSpeed
@@ -235,4 +236,11 @@ def mesh_of(run: Run) -> Mesh:
     dp = s.dp if s.dp is not None else gpus // inner if gpus is not None else spread // gcd(spread, s.tp * s.cp)
     if gpus is not None and dp * inner != gpus:
         raise ShardingError(f"dp {dp} * tp {s.tp} * pp {s.pp} * cp {s.cp} = {dp * inner}, not the {gpus} gpus", where="hardware.gpus")
-    return Mesh(dp=dp, tp=s.tp, pp=s.pp, vpp=s.vpp, cp=s.cp, ep=s.ep, etp=s.etp or s.tp, sp=s.sp, dp_replicate=s.dp_replicate)
+    return Mesh(dp=dp, tp=s.tp, pp=s.pp, vpp=_chunks(s), cp=s.cp, ep=s.ep, etp=s.etp or s.tp, sp=s.sp, dp_replicate=s.dp_replicate)
+
+
+def _chunks(asked: ShardingSpec) -> int:
+    """Model chunks of each stage: as said, or as many as a layout has pieces for them (Megatron-core, arguments.py)."""
+    if asked.pipeline_model_parallel_layout is None or "vpp" in asked.model_fields_set:
+        return asked.vpp
+    return max(len(pieces_of(asked.pipeline_model_parallel_layout)) // asked.pp, 1)

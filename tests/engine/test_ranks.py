@@ -6,8 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memcalc.engine.ranks import even, from_layout, stages_of, uneven
+from memcalc.engine.ranks import even, from_layout, pieces_of, stages_of, uneven
+from memcalc.engine.resolve import resolve
 from memcalc.errors import InputError, ShardingError
+from memcalc.specs.read import read_run
 from tests.engine.toy import job, llama
 
 
@@ -56,6 +58,18 @@ def test_a_layout_is_read_as_megatron_writes_it() -> None:
         from_layout("Ett|tt|tt|L", 6, stages=2, chunks=1)
     with pytest.raises(InputError, match="not a pipeline layout"):
         from_layout("abc", 6, stages=2, chunks=1)
+
+
+@pytest.mark.parametrize("layout", ["t*999999999", "((t*999999)*999999)*999999", "Et*99999|L"])
+def test_a_layout_longer_than_any_model_is_refused(layout: str) -> None:
+    with pytest.raises(InputError, match="not a pipeline layout"):
+        pieces_of(layout)
+
+
+def test_a_layout_says_how_many_chunks_a_stage_has() -> None:
+    """Megatron takes virtual stages from its pieces."""
+    keys = {"code": "megatron", "engine": "megatron", "pp": 4, "seq_len": 128, "pipeline_model_parallel_layout": "Ett|(tt|)*6ttL"}
+    assert resolve(read_run("llama-3.2-1b", **keys)).mesh.vpp == 2
 
 
 def test_interleaved_chunks_go_round_the_stages() -> None:

@@ -27,8 +27,10 @@ NORMS = {"layernorm": "LayerNorm", "rmsnorm": "RMSNorm", "layernorm1p": "LayerNo
 POSITIONS = {kind: kind for kind in ("learned_absolute", "rope", "yarn", "mrope", "none")}
 GATED = ("swiglu", "fast-swiglu")
 """NeMo 1's names of a gated network's activation."""
-VOCABULARIES = {"gpt2bpetokenizer": 50_257, "llama2tokenizer": 32_000}
-"""Tokenizers that have one vocabulary."""
+VOCABULARIES = {"gpt2bpetokenizer": 50_257, "llama2tokenizer": 32_000, "tiktokenizer": 2**17}
+"""Tokenizers that have one vocabulary, or a largest one."""
+OWN = "gpt2bpetokenizer"
+"""The tokenizer where none is said (pretrain_gpt.py, ``args_defaults``)."""
 MAX_LAYERS = 100_000
 """No list of layers is longer."""
 
@@ -123,7 +125,7 @@ def model(facts: Facts) -> None:
     where = facts.where(*(_fact(name) for name in NEEDED))
     _vocabulary(facts, shape)
     if "vocab_size" not in shape and "tokenizer_model" not in shape:
-        raise InputError("these sizes of a model leave its vocabulary to the tokenizer; give vocab_size beside them, or name a model with --model", where=where)
+        raise InputError("these sizes of a model leave its vocabulary to the tokenizer, which is not known; give vocab_size, or --model", where=where)
     if "num_query_groups" in shape and not facts.get("~grouped", default=True):
         del shape["num_query_groups"]
     if "num_experts" in shape:
@@ -132,7 +134,9 @@ def model(facts: Facts) -> None:
 
 
 def _vocabulary(facts: Facts, shape: dict[str, Any]) -> None:
-    kind, name = facts.get("~tokenizer", ""), facts.get("~tokenizer_model", "")
+    kind, name = facts.get("~tokenizer", OWN), facts.get("~tokenizer_model", "")
+    if "vocab_size" not in shape and "~tokenizer" not in facts.found:
+        facts.assumed.append(f"vocab_size {VOCABULARIES[OWN]}: GPT2BPETokenizer, which Megatron-LM's pretrain_gpt.py takes where none is said")
     if kind == "nulltokenizer" and "vocab_size" in shape:
         shape["vocab_size"] += 1  # one more token ends documents
     elif "vocab_size" not in shape and kind in VOCABULARIES:

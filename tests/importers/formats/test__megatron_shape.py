@@ -28,7 +28,8 @@ def test_what_is_not_said_is_left_to_megatron() -> None:
 @pytest.mark.parametrize(
     ("flags", "key", "value"),
     [
-        ("--tokenizer-type GPT2BPETokenizer", "vocab_size", 50_257),
+        ("", "vocab_size", 50_257),
+        ("--tokenizer-type TikTokenizer", "vocab_size", 131_072),
         ("--tokenizer-type NullTokenizer --vocab-size 131072", "vocab_size", 131_073),
         ("--tokenizer-type HuggingFaceTokenizer --tokenizer-model qwen3-8b", "tokenizer_model", "qwen3-8b"),
         ("--vocab-size 9 --disable-bias-linear", "add_bias_linear", False),
@@ -48,7 +49,7 @@ def test_a_flag_is_a_key_of_the_model(flags: str, key: str, value: Any) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ("", "give vocab_size beside them, or name a model"),
+        ("--tokenizer-type GPTSentencePieceTokenizer --tokenizer-model x.model", "give vocab_size, or --model"),
         ("--vocab-size 9 --moe-layer-freq 'open(1)'", "accepted: a number, or a list"),
         ("--vocab-size 9 --moe-layer-freq '([0]*99999+[1])*99999'", "accepted: a number, or a list"),
         ("--vocab-size 9 --normalization groupnorm", "groupnorm"),

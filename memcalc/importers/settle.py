@@ -185,7 +185,10 @@ def _adapters(facts: Facts) -> None:
 
 
 def _quantised(facts: Facts, bits: int) -> None:
-    """How bitsandbytes stores the base."""
+    """How bitsandbytes stores the base; what is not packed keeps its dtype under engines that shard, whatever a framework does elsewhere."""
+    upcast = facts.found.get("kbit_upcast")
+    if upcast is not None and upcast.is_default and facts.get("sharding.engine", "ddp") != "ddp":
+        del facts.found["kbit_upcast"]
     if bits == 4:
         kind = str(facts.get("~quant_type", "nf4"))
         name = f"{kind}-dq" if facts.get("~double_quant", False) else kind

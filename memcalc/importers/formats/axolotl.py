@@ -77,7 +77,7 @@ KEYS: dict[str, Rule] = {
     "peft_layers_to_transform": adapters.layers,
     "optimizer": training_arguments.optimizer,
     "bf16": training_arguments.mixed("bf16"),
-    "fp16": training_arguments.mixed("fp16"),
+    "fp16": switch("~mixed_precision", "fp16", None),  # bf16: auto stays what it is beside fp16: false
     "bfloat16": switch("~load_dtype", "bfloat16", None),
     "float16": switch("~load_dtype", "float16", None),
     "torch_dtype": training_arguments.load_dtype,
@@ -124,6 +124,7 @@ KEYS: dict[str, Rule] = {
     "lora_o_kernel": when("", None, then="kernels that keep fewer tensors than PEFT's modules"),
     "reward_model": switch("~reward"),
     "quantize_moe_experts": when("", None),
+    **dict.fromkeys(("use_kernels", "use_scattermoe", "use_sonicmoe"), when("", None, then="kernels that keep other tensors than the modules counted")),
 }
 
 
@@ -152,8 +153,8 @@ def finish(facts: Facts) -> None:
     if "~fsdp_version" in facts.found or any(name in facts.found for name in ("~dp_shard", "sharding.reshard_after_forward")):
         facts.put("~fsdp", value=True, where=facts.where("~fsdp_version", "~dp_shard", "sharding.reshard_after_forward"))
     fsdp.finish(facts, default_version=1, framework=VERSION)
-    if facts.get("~fsdp", False) and facts.get("~bits") is not None:
-        facts.default("kbit_upcast", value=False, framework=f"{VERSION} beside FSDP")
+    if facts.get("~bits") is not None:
+        facts.default("kbit_upcast", value=False, framework=f"{VERSION}, which casts norms and tables back beside adapters (loaders/model.py)")
     shard, replicate = facts.get("~dp_shard"), facts.get("~dp_replicate", 1)
     if shard:
         total = shard * max(replicate, 1) * facts.get("sharding.tp", 1) * facts.get("sharding.cp", 1)
@@ -176,7 +177,8 @@ FORMAT = Format(
         *adapters.IGNORED,
         *fsdp.ignored_below("fsdp_config."),
         *names(
-            "model_type tokenizer* strict datasets* test_datasets* dataset_* val_set_size output_dir chat_template* *sample_packing* wandb_* mlflow_* "
+            "model_type tokenizer* strict eot_tokens pretraining_dataset* reinit_weights evaluation_strategy use_wandb use_otel* otel_* use_swanlab swanlab_* "
+            "datasets* test_datasets* dataset_* val_set_size output_dir chat_template* *sample_packing* wandb_* mlflow_* "
             "num_epochs max_steps lr_scheduler* learning_rate train_on_inputs group_by_length tf32 logging_steps warmup_* evals_per_epoch eval_* "
             "saves_per_epoch save_* weight_decay special_tokens* resume_from_checkpoint auto_resume_* gradient_checkpointing_kwargs* lora_model_dir "
             "trust_remote_code early_stopping_patience local_rank debug seed hub_* push_* base_model_config base_model_ignore_patterns revision* "

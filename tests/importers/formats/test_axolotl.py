@@ -14,7 +14,7 @@ BASE = "base_model: mistralai/Mixtral-8x7B-v0.1\nmicro_batch_size: 1\n"
     [
         ("adapter: qlora\nload_in_4bit: true", "nf4-dq", "bfloat16", ""),
         ("adapter: lora\nload_in_8bit: true", "int8", "bfloat16", ""),
-        ("load_in_4bit: true", "nf4-dq", "bfloat16", "adapter qlora: axolotl 0.13 trains no weights in 4 bits without one, and refuses the file (axolotl.yaml:3)"),
+        ("load_in_4bit: true", "nf4-dq", "bfloat16", "adapter qlora: axolotl 0.13 trains no weights in 4 bits without one, and refuses the file (axolotl"),
         ("load_in_8bit: true", "int8", "bfloat16", "adapter lora: axolotl 0.13 trains no weights in 8 bits without one"),
         ("adapter: lora\nload_in_4bit: true", None, "float32", "no quantization: axolotl 0.13 packs weights in 4 bits for adapter qlora alone"),
     ],
@@ -24,3 +24,14 @@ def test_bits_go_with_an_adapter(keys: str, quantization: str | None, dtype: str
     assert (found.layer.data.get("quantization"), found.layer.data["dtype"]) == (quantization, dtype)
     assert found.layer.data["lora"]["r"] == 8
     assert any(line.startswith(said) for line in found.assumed)
+
+
+def test_what_is_not_quantised_is_held_in_bf16_beside_adapters() -> None:
+    """Norms and tables are cast back after peft's cast to fp32."""
+    assert import_text(BASE + "adapter: qlora\nload_in_4bit: true", name="axolotl.yaml").layer.data["kbit_upcast"] is False
+
+
+def test_bf16_auto_stands_beside_fp16_false() -> None:
+    found = import_text(BASE + "bf16: auto\nfp16: false\nfsdp_version: 2", name="axolotl.yaml").layer.data
+    assert (found["dtype"], found["autocast"]) == ("float32", "bfloat16")
+    assert "autocast" not in import_text(BASE + "bf16: false\nfp16: false", name="axolotl.yaml").layer.data

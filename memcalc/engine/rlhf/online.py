@@ -195,6 +195,9 @@ class _Phases:
         why = "the largest weight, gathered" if times < 2 else "the largest weight, in parts and joined"
         if size is None:
             return largest * times, Reason(why, {"width": width}, "tensor by tensor")
+        whole = self.job.model.num_params * width
+        if self.job.engine == "deepspeed" and self.job.zero == 3 and size * MiB >= whole:
+            return whole, Reason("all weights, gathered", {"bucket_mb": size}, "deepspeed/runtime/zero/partition_parameters.py, GatheredParameters")
         return size * MiB + largest * times, Reason(f"bucket_mb * 2^20 + {why}", {"bucket_mb": size}, "verl, update_weights")
 
 

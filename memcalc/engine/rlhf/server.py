@@ -11,6 +11,8 @@ from memcalc.specs.read import Layer, merged
 from memcalc.specs.run import Run
 
 SERVERS = ("vllm", "sglang")
+ELSEWHERE = "h100-80g"
+"""A card for a server on others, which are not named: nothing of it is counted on those that train."""
 NAME = "rollout"
 """Of the server among the roles."""
 
@@ -30,6 +32,7 @@ def server_of(run: Run, seq_len: int) -> Job | None:
     serving: dict[str, Any] = {"max_model_len": seq_len}
     if asked.gpu_memory_utilization is not None:
         serving[share] = asked.gpu_memory_utilization
+    gpu = run.hardware.gpu or (ELSEWHERE if asked.cards == "other" else None)
     data: dict[str, Any] = {
         "model": run.model,
         "task": "inference",
@@ -37,9 +40,9 @@ def server_of(run: Run, seq_len: int) -> Job | None:
         "dtype": run.autocast or (run.dtype if run.dtype in ("bfloat16", "float16") else "bfloat16"),
         "serving": serving,
         "sharding": {"tp": asked.tensor_parallel_size},
-        "hardware": {"gpu": run.hardware.gpu, "gpus": asked.tensor_parallel_size},
+        "hardware": {"gpu": gpu, "gpus": asked.tensor_parallel_size},
     }
-    if run.hardware.gpu is None:
+    if gpu is None:
         raise InputError(f"{asked.engine} takes a share of a card, and none is named: give --gpu (`memcalc gpus` lists them)", where="hardware.gpu")
     return resolve(merged([Layer(data)]))
 

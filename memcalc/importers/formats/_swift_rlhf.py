@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from memcalc.importers import reinforcement
 from memcalc.importers.facts import Entry, Facts, Rule, number, whole
 from memcalc.importers.presets import preset
@@ -13,6 +15,8 @@ ANSWER = 512
 """The default of ``max_completion_length``."""
 SHARE = 0.9
 """The default of ``vllm_gpu_memory_utilization``."""
+ALL_MB = 2**20
+"""More than any model has, for all of its weights."""
 
 
 def _rlhf(facts: Facts, entry: Entry) -> None:
@@ -42,6 +46,11 @@ def _idle(role: str, what: str) -> Rule:
     return write
 
 
+def _batches(facts: Facts, entry: Entry) -> None:
+    facts.put("~batches", entry.number, entry.where)
+    facts.leave(entry, "weights on their way to the server are counted tensor by tensor")
+
+
 def _estimator(facts: Facts, entry: Entry) -> None:
     if entry.word in ("rloo", "reinforce_plus_plus"):
         facts.put("~kl_in_reward", value=True, where=entry.where)
@@ -62,7 +71,7 @@ KEYS: dict[str, Rule] = {
     "offload_teacher_model": _idle("teacher", "params"),
     "offload_model": _idle("actor", "params"),
     "offload_optimizer": _idle("actor", "optimizer"),
-    "move_model_batches": unless(why="weights on their way to the server are counted tensor by tensor"),
+    "move_model_batches": _batches,
     "vllm_max_model_len": whole_number("~longest"),
     "vllm_pipeline_parallel_size": unless(1),
     "vllm_quantization": unless(why="the server's weights are counted as the model's are"),
@@ -109,6 +118,11 @@ def _colocated(facts: Facts) -> bool:
     return bool(facts.get("rollout.engine") == "vllm" and facts.get("rollout.cards", "same") == "same")
 
 
+def _stage(facts: Facts) -> int:
+    config = facts.get("~deepspeed")
+    return int(config.get("zero_optimization", {}).get("stage", 0)) if isinstance(config, Mapping) else 0
+
+
 def _online(facts: Facts, version: str) -> None:
     facts.default("rl.framework", "trl", f"{version}, whose trainer is TRL's")
     facts.default("rollout.response_length", ANSWER, version)
@@ -118,6 +132,8 @@ def _online(facts: Facts, version: str) -> None:
         facts.put("rl.kl", "reward", facts.where("~kl_in_reward"))
     if _colocated(facts):
         facts.default("rollout.gpu_memory_utilization", SHARE, version)
+    if facts.get("rollout.engine") == "vllm" and "~batches" not in facts.found and _stage(facts) == 3:
+        facts.default("rollout.bucket_mb", ALL_MB, f"{version}: without move_model_batches all weights are gathered at once on their way to the server")
     answer, longest = facts.get("rollout.response_length"), facts.get("~longest")
     prompt = facts.found.pop("seq_len", None)
     if prompt is not None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from memcalc.engine.estimate import estimate
 from memcalc.errors import InputError
 from memcalc.importers import Imported, import_files
 from memcalc.specs.read import merged
@@ -71,3 +72,14 @@ def test_preferences_under_names_of_its_own(words: str, task: str) -> None:
 def test_a_tuner_that_is_not_known_is_refused() -> None:
     with pytest.raises(InputError, match="tuner_type llamapro is not counted"):
         read(SFT + "--tuner_type llamapro")
+
+
+def test_all_weights_are_gathered_at_once_on_their_way_to_a_server_unless_in_batches() -> None:
+    """A server on other cards, which need not be named."""
+    command = GRPO.replace("qwen2.5-7b", "qwen2-0.5b") + "--use_vllm true --vllm_mode server --deepspeed zero3 "
+    sent = {}
+    for words in ("", "--move_model_batches 8"):
+        answer = estimate(merged([read(command + words).layer]))
+        sent[words] = next(term.bytes for term in answer.instant("weight_sync").terms if term.path.endswith("on their way to the server"))
+    table = 151936 * 896 * 2
+    assert sent == {"": 494_032_768 * 2, "--move_model_batches 8": table}

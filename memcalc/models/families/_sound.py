@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memcalc.components import LayerNorm
-from memcalc.components.sound import SoundParts
+from memcalc.components import Head, LayerNorm
+from memcalc.components.sound import SoundParts, WholeHead
 from memcalc.components.vision import Parts
+from memcalc.models.config import Config
 from memcalc.models.families import _counted as counted
 from memcalc.specs.model import Axis, Block, Component, ModelSpec, Weight
 
@@ -43,3 +44,21 @@ def whisper_layer(hidden: Axis, inner: Axis) -> tuple[Named, ...]:
     attention = Parts((*counted.linears(hidden, hidden, "k_proj"), *counted.linears(hidden, hidden, "v_proj", "q_proj", "out_proj", bias=True)))
     network = (*counted.linears(hidden, inner, "fc1", bias=True), *counted.linears(inner, hidden, "fc2", bias=True))
     return (("self_attn", attention), ("self_attn_layer_norm", norm), *network, ("final_layer_norm", norm))
+
+
+def whisper_front(part: Config, hidden: Axis) -> tuple[Named, ...]:
+    """Two convolutions over bands of frequencies."""
+    return conv("conv1", Axis("num_mel_bins", part.int("num_mel_bins")), hidden), conv("conv2", hidden, hidden)
+
+
+def places(part: Config, hidden: Axis, *, dtype: str | None = None) -> Weight:
+    """Positions that are given, and take no gradient."""
+    return Weight("embed_positions/weight", (Axis("max_source_positions", part.int("max_source_positions")), hidden), dtype=dtype, frozen=True)
+
+
+def with_head(text: ModelSpec, kind: type[WholeHead]) -> ModelSpec:
+    """The text model with such a head in the place of its own."""
+    *before, last = text.blocks
+    old = last.module
+    assert isinstance(old, Head)
+    return replace(text, blocks=(*before, replace(last, module=kind(old.proj, tied=old.tied))))

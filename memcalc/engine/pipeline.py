@@ -65,10 +65,11 @@ class Recorder:
         job: whose pipeline.
         settings: how its blocks run.
         detailed: see `Walk`.
+        paired: another model runs forward before each micro-batch, and its hidden states come and go in one tensor with this one's.
     """
 
-    def __init__(self, job: Job, settings: Settings, *, detailed: bool) -> None:
-        self.job, self.settings, self.detailed = job, settings, detailed
+    def __init__(self, job: Job, settings: Settings, *, detailed: bool, paired: bool = False) -> None:
+        self.job, self.settings, self.detailed, self.paired = job, settings, detailed, paired
         self.strategy = strategy_for(job)
         self.records: Records = {}
         self.trials: dict[tuple[Any, ...], _Trial] = {}
@@ -103,8 +104,12 @@ class Recorder:
         key = (*((id(part.profile), part.block.repeat) for part in plan.parts), plan.arrival is None, plan.sends)
         found = self.trials.get(key)
         if found is None:
-            found = self.trials[key] = _try(plan, strategy, detailed=self.detailed)
+            found = self.trials[key] = _try(plan, strategy, detailed=self.detailed, paired=self.paired_bytes(plan))
         return found
+
+    def paired_bytes(self, plan: Plan) -> Any:
+        """What is received beside a chunk's own hidden states, and held as long as they are."""
+        return step.num_bytes(plan.arrival.hidden) if self.paired and plan.arrival is not None else 0
 
 
 @dataclass
@@ -127,8 +132,10 @@ class _Trial:
     awaiting: Any = 0
 
 
-def _try(plan: Plan, strategy: Strategy, *, detailed: bool) -> _Trial:
+def _try(plan: Plan, strategy: Strategy, *, detailed: bool, paired: Any) -> _Trial:
     walk = Walk(detailed=detailed)
+    strategy.behind(walk)
+    walk.alloc(PAIRED, paired, WHY_PAIRED)
     with walk.window("forward"):
         step.forward(walk, plan, strategy)
     by_path = {path: n for path, n in walk.by_path.items() if path.startswith(IN_FLIGHT) and n}
@@ -174,6 +181,7 @@ def walk_stage(job: Job, stage: Stage, recorder: Recorder) -> tuple[Walk, Plan, 
     if ahead.accumulated:
         strategy.accumulated(walk)
     flying.become(ahead.in_flight, ahead.waiting)
+    walk.alloc(PAIRED, recorder.paired_bytes(plans[True][ahead.chunk]), WHY_PAIRED)
     with walk.window("forward_peak"):
         step.forward(walk, plans[True][ahead.chunk], strategy)
     flying.took_off(ahead.chunk)
@@ -183,6 +191,7 @@ def walk_stage(job: Job, stage: Stage, recorder: Recorder) -> tuple[Walk, Plan, 
     flying.become(back.in_flight, back.waiting)
     with walk.window("backward_peak"):
         step.backward(walk, plans[not back.first][back.chunk], strategy)
+    walk.free(PAIRED, recorder.paired_bytes(plans[True][back.chunk]))
     flying.landed(back.chunk)
     flying.become((0,) * len(chunks))
     if strategy.keep_gradients and not back.accumulated and micro_batches * len(chunks) > 1 and recorder.detailed:

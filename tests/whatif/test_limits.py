@@ -116,6 +116,13 @@ def test_trials_double_and_then_halve_the_gap(monkeypatch: pytest.MonkeyPatch) -
     assert min(probe.micro_batch for probe in found.probes if not probe.fits) == most + 1
 
 
+def test_a_length_that_is_said_in_both_parts_does_not_move() -> None:
+    asked = read_run("smollm2-135m", task="grpo", rollout={"prompt_length": 128, "response_length": 128})
+    found, none = (answer(limits(asked, limit_bytes=size), "seq_len") for size in (4 * 2**30, 2**30))
+    assert (found.bound, found.safe, found.above_bytes, none.bound) == (256, 256, None, 0)
+    assert "say how long" in found.stop
+
+
 def test_nothing_fits_a_card_that_is_too_small() -> None:
     found = limits(read_run("llama-7b", gpu="24GiB"))
     assert [one.bound for one in found.answers] == [0, 0]

@@ -40,3 +40,13 @@ def test_long_sequences_are_looked_at_in_steps() -> None:
     found = most_tokens(resolve(read_run("qwen2.5-0.5b", seq_len=8192)), 24 * GiB, near=6000)
     assert (found.every, found.seq_len) == (2, 8192)
     assert found.worst[0] * found.worst[1] == found.bound + 1
+
+
+@pytest.mark.parametrize("task", ["grpo", "ppo"])
+def test_lengths_that_a_framework_leaves_open_move_as_estimates_have_them(task: str) -> None:
+    """Every shape is looked at, down to a prompt and an answer of a token; the first that does not fit is one that a run of its sizes needs as much for."""
+    keys: dict[str, Any] = {"task": task, "rl": {"framework": "trl"}, "micro_batch": 1}
+    job, room = resolve(read_run("smollm2-135m", **keys)), 8 * GiB
+    batch, seq = most_tokens(job, room, near=10_000).worst
+    assert seq < job.seq_len
+    assert [need(resolve(read_run("smollm2-135m", **{**keys, "micro_batch": b, "seq_len": seq}))) <= room for b in (batch - 1, batch)] == [True, False]

@@ -28,7 +28,8 @@ def walk(job: Job, *, detailed: bool, kind: tuple[int, int]) -> Walked:
     task = TASKS[job.cast.run.task]
     stage = Stage(job, sequences=task.sequences, detailed=detailed, kind=kind)
     aside = _Aside(stage)
-    found, plan, strategy = stage.actor.updates(aside.objective if task.objective == "preference" else Objective(task.objective), aside=aside.after)
+    asked = aside.objective if task.objective == "preference" else Objective(task.objective)
+    found, plan, strategy = stage.actor.updates(asked, aside=aside.after, paired=aside.judge == "reference")
     if stage.shows_construction:
         stage.load("initialize")
     for name, shot in found.instants.items():

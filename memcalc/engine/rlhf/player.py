@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -31,6 +31,13 @@ HELD = "policy in place"
 SENT = "activations/hidden_states that were sent"
 SHARDS = ("gradients/",)
 """What DeepSpeed holds of gradients for good, which goes with its optimizer (engine.py, offload_states)."""
+
+
+class _Held(Walk):
+    """What is there for good, by path; sizes may be arrays, of which no peak is looked for."""
+
+    def _look(self, extra: Any, paths: dict[str, int]) -> None:
+        """Nothing is taken down."""
 
 
 class Player:
@@ -63,10 +70,10 @@ class Player:
     @cached_property
     def resident(self) -> Snapshot:
         """All that it holds between its passes."""
-        walk = Walk()
+        walk = _Held()
         self._strategy().resident(walk)
         self._note(walk)
-        return self._own(Snapshot(walk.total, {path: n for path, n in walk.by_path.items() if n}))
+        return self._own(Snapshot(walk.total, there(walk.by_path)))
 
     @cached_property
     def idle(self) -> Snapshot:
@@ -137,11 +144,11 @@ class Player:
         self._note(walk)
         return walk.instants["scores"]
 
-    def updates(self, objective: Objective, *, aside: Callable[[Walk], None] | None = None) -> tuple[Walk, Plan, Strategy]:
-        """A training step, all of its instants; arguments as for `scores` and `step.train`."""
+    def updates(self, objective: Objective, *, aside: Callable[[Walk], None] | None = None, paired: bool = False) -> tuple[Walk, Plan, Strategy]:
+        """A training step, all of its instants; arguments as for `scores`, `step.train` and `Recorder`."""
         settings = self._settings(objective)
         if self.job.mesh.pp > 1:
-            walk, plan, strategy = walk_stage(self.job, self._held, Recorder(self.job, settings, detailed=self.detailed))
+            walk, plan, strategy = walk_stage(self.job, self._held, Recorder(self.job, settings, detailed=self.detailed, paired=paired))
         else:
             plan = merged(self._plans(settings, graph=True))
             walk, strategy = Walk(detailed=self.detailed), self.strategy_class(self.job, plan)
@@ -215,7 +222,7 @@ class Player:
         if not self.role.shares:
             return shot
         theirs = self._shared
-        return Snapshot(shot.total - sum(theirs.values()), {path: n - theirs.get(path, 0) for path, n in shot.by_path.items() if n != theirs.get(path, 0)})
+        return Snapshot(shot.total - sum(theirs.values()), there({path: n - theirs.get(path, 0) for path, n in shot.by_path.items()}))
 
     @property
     def shared_bytes(self) -> int:
@@ -225,7 +232,7 @@ class Player:
     @cached_property
     def _shared(self) -> dict[str, int]:
         """Of its weights and buffers, those that are the actor's: all that it does not train."""
-        walk, plan = Walk(), self._plan
+        walk, plan = _Held(), self._plan
         self._strategy().resident(walk)
         held = {path: n for path, n in walk.by_path.items() if path.startswith("weights/") or path == "buffers"}
         if not self.trains:
@@ -236,6 +243,11 @@ class Player:
             taken = min(share * held[path] // max(sum(held.values()), 1), held[path])
             held[path] -= taken
         return held
+
+
+def there(paths: Mapping[str, Any]) -> dict[str, Any]:
+    """Without those under which nothing is; an array of bytes stays."""
+    return {path: n for path, n in paths.items() if not isinstance(n, int) or n}
 
 
 def plus(*shots: Snapshot) -> Snapshot:
@@ -252,7 +264,7 @@ def plus(*shots: Snapshot) -> Snapshot:
 def less(shot: Snapshot, other: Snapshot) -> Snapshot:
     """What one holds beyond another."""
     paths = {path: shot.by_path.get(path, 0) - other.by_path.get(path, 0) for path in {**shot.by_path, **other.by_path}}
-    return Snapshot(shot.total - other.total, {path: n for path, n in paths.items() if n})
+    return Snapshot(shot.total - other.total, there(paths))
 
 
 def max_of(*shots: Snapshot) -> Snapshot:

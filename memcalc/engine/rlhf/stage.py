@@ -8,7 +8,7 @@ from math import lcm
 from typing import Any
 
 from memcalc.engine.result import Term
-from memcalc.engine.rlhf.player import Player, max_of, named, plus
+from memcalc.engine.rlhf.player import Player, max_of, named, plus, there
 from memcalc.engine.walk import Snapshot, Walk
 from memcalc.specs.job import Job, Role
 
@@ -91,7 +91,7 @@ class Stage:
         """
         shots = [named(role, shot) for role, shot in working.items()]
         total = plus(self.others(*working), *shots, *beside)
-        self.walk.instants[name] = Snapshot(total.total, {path: n for path, n in total.by_path.items() if n} if self.detailed else {})
+        self.walk.instants[name] = Snapshot(total.total, there(total.by_path) if self.detailed else {})
 
     @property
     def shows_construction(self) -> bool:
@@ -122,7 +122,7 @@ class Stage:
             if player.role.takes_place:
                 why = "they stand where the actor's do while it works"
                 found.append(Term(f"host/{name}/weights", player.shared_bytes, why, {}, "NeMo-RL, use_reference_model"))
-            if player.away_bytes:
+            if player.role.idle and there({name: player.away_bytes}):
                 found.append(Term(f"host/{name}/put away between phases", player.away_bytes, "what it holds on the card while it works", {}, "as asked"))
         return tuple(found)
 

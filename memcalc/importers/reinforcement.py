@@ -7,7 +7,7 @@ from math import gcd
 from memcalc.importers.facts import Entry, Facts, Rule, whole
 from memcalc.importers.rules import switch, whole_number, word
 
-TRL = "TRL 1.10"
+TRL = "TRL 1.16"
 ONLINE = ("ppo", "grpo", "rloo", "reinforce++", "gspo", "dapo")
 """Tasks that learn from their own answers."""
 GROUPS = {"grpo": 8, "rloo": 2}
@@ -82,6 +82,8 @@ def _online(facts: Facts) -> None:
         facts.put("rl.kl", "none" if float(facts.get("~beta")) == 0 else "loss", facts.where("~beta"))
     if "~reward" in facts.found:
         facts.put("roles.reward.model", facts.get("~reward"), facts.where("~reward"))
+        if facts.get("task") == "ppo":
+            _critic(facts)
     if "~prompt" in facts.found:
         facts.put("rollout.prompt_length", facts.get("~prompt"), facts.where("~prompt"))
     if facts.found.get("seq_len") is not None and facts.found["seq_len"].is_default:
@@ -95,6 +97,13 @@ def _online(facts: Facts) -> None:
     steps, groups = facts.get("~steps_per_generation"), facts.get("rollout.num_generations", GROUPS.get(facts.get("task"), 1))
     if steps is not None:
         _on_this_card(facts, steps * facts.get("micro_batch", 8), groups)
+
+
+def _critic(facts: Facts) -> None:
+    """The model that values answers begins as the one that scores them; TRL trains the whole of it whatever the actor's adapters."""
+    facts.put("roles.critic.model", facts.get("~reward"), facts.where("~reward"))
+    if facts.get("~lora", False) and "trainer" in facts.formats:
+        facts.put("roles.critic.lora", None, TRL)
 
 
 def _on_this_card(facts: Facts, answers: int, groups: int) -> None:

@@ -218,18 +218,18 @@ def _dtypes(facts: Facts) -> None:
     low = PRECISIONS.get(mixed)
     load = PRECISIONS.get(str(load), str(load)) if load is not None else low or "float32"
     engine, where = facts.get("sharding.engine"), facts.where("~mixed_precision", "~load_dtype")
-    held = str(load)
+    held, as_loaded = str(load), True
     full = not facts.get("~lora", False) and not {"quantization", "prompt.type"} & set(facts.found)
     if engine == "deepspeed":
         held = low or held
     elif engine in ("fsdp1", "fsdp2") and low:
-        held = "float32" if full else held
+        held, as_loaded = ("float32", False) if full else (held, True)
         facts.derive("sharding.reduce_dtype", low, where)
     elif full and facts.get("~upcast", False):
         held = "float32"
     facts.derive("dtype", held, where)
     loaded = facts.found.get("~load_dtype")
-    if loaded is not None and loaded.is_default and held == load and not facts.found["dtype"].is_default:
+    if loaded is not None and loaded.is_default and held == load and as_loaded and not facts.found["dtype"].is_default:
         facts.assumed.append(f"dtype {held}: {loaded.where}")
     if low and (low != held or facts.get("~lora", False)) and engine != "deepspeed":
         facts.derive("autocast", low, where)

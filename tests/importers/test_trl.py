@@ -92,3 +92,14 @@ def test_a_script_loads_as_the_version_that_its_keys_show(key: str, dtype: str) 
 def test_what_products_with_packed_weights_are_taken_in() -> None:
     found = run_of(import_text(PLAIN + "load_in_4bit: true\nuse_peft: true\nbnb_4bit_compute_dtype: torch.float16\n"))
     assert (found["quantization"], found["bnb_4bit_compute_dtype"]) == ("nf4", "float16")
+
+
+def test_ppos_values_begin_as_its_rewards_and_are_trained_whole() -> None:
+    roles = run_of(import_text(PLAIN + "reward_model_path: llama-3.2-1b\nuse_peft: true\n"))["roles"]
+    assert roles["critic"] == {"model": "llama-3.2-1b", "lora": None}
+
+
+def test_a_shard_in_fp32_is_no_matter_of_how_the_model_was_loaded() -> None:
+    found = import_text(PLAIN + "bf16: true\nfsdp: full_shard auto_wrap\n")
+    assert run_of(found)["dtype"] == "float32"
+    assert not any("from_pretrained" in line for line in found.assumed)

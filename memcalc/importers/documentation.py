@@ -24,6 +24,9 @@ the framework.
 - *Listed*: bears on memory and is not counted; the estimate names it with its file and line when it is set.
 - *Assumed*: the default of the framework, for the version that is named; the estimate says so when it uses one.
 - *Ignored*: known not to bear on memory, and passed over silently. Any other key is listed.
+
+A Python script (`.py`) is read by its calls of transformers, PEFT, TRL, Unsloth and vLLM, as the file of one of these; it is parsed, never run, and what it does
+not write down is listed.
 """
 SAMPLES = (
     *(2, True, False, 0.5, {"enabled": True}, ["x"]),

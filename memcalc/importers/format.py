@@ -118,7 +118,7 @@ def write(facts: Facts, format_: Format, entry: Entry) -> None:
         return
     first = entry.value[0] if isinstance(entry.value, list) and entry.value else entry.value
     if isinstance(first, str) and first.startswith("$"):
-        facts.leave(entry, "no shell has put a value in its place")
+        facts.leave(entry, "nothing that is given says its value")
         return
     if isinstance(rule, str):
         if isinstance(entry.value, Mapping):

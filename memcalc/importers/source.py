@@ -60,11 +60,15 @@ def read_source(path: str) -> Source:
 
 
 def parse_source(text: str, *, name: str, folder: str = "") -> Source:
-    r"""The same from text; ``.toml`` in the name makes it TOML.
+    r"""The same from text; ``.toml`` in the name makes it TOML, ``.py`` a script, whose calls are read.
 
     >>> parse_source('{"a": 5e8, // many\n "b": {"c": [1, 2,],},}', name="ds.json").at(("b", "c"))
     'ds.json:2'
     """
+    if name.endswith(".py"):
+        from memcalc.importers.script import read_script
+
+        return Source(*read_script(text, name=name), name, folder)
     if name.endswith(".toml"):
         return Source(_toml(text, name), _toml_lines(text), name, folder)
     if _is_json(text):

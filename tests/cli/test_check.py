@@ -141,7 +141,7 @@ def test_nothing_to_check_is_said(cli: Cli) -> None:
     [
         ("*.nothing", "*.nothing: no file matches this pattern"),
         ("nothere.yaml", "nothere.yaml: no such file"),
-        ("llama-7b", "llama-7b: is neither a file of a run (.yaml, .yml, .json, .toml) nor a launch command"),
+        ("llama-7b", "llama-7b: is neither a file of a run (.yaml, .yml, .json, .toml, .py) nor a launch command"),
         (".", ".: is neither a file of a run"),
     ],
 )
@@ -164,8 +164,9 @@ def test_why_one_of_several_runs_is_refused_is_said_in_full(cli: Cli, tmp_path: 
 def test_each_of_several_refusals_names_its_file(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "ds.json").write_text('{"zero_optimization": {"stage": 2}}')
     (tmp_path / "typo.yaml").write_text("model: llama-7b\nseq_lne: 8\n")
-    lines = cli("check", "ds.json", "typo.yaml").err.splitlines()
-    assert [line.split(": ")[1] for line in lines] == ["ds.json", "typo.yaml:2"]
+    first, second = cli("check", "ds.json", "typo.yaml").err.splitlines()
+    assert "ds.json is DeepSpeed JSON, and no model stands in it" in first
+    assert second.startswith("memcalc: typo.yaml:2: ")
 
 
 def test_a_task_that_is_not_counted_is_refused_with_its_place(cli: Cli, tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ FROM = Option(
 )
 EXPLAIN_INPUTS = Option("explain-inputs", "add where each key comes from: file and line, flag, or default")
 TYPED = "the command line of memcalc"
-ENDINGS = (".yaml", ".yml", ".json", ".toml")
+ENDINGS = (".yaml", ".yml", ".json", ".toml", ".py")
 ABOUT_MODEL = ("model_type", "architectures", "auto_map")
 
 
@@ -68,7 +68,7 @@ def asked(given: Given, words: Sequence[str] = (), *, command: Sequence[str] = (
     """
     layers, found = told(given, words, command=command)
     if found is not None and not any("model" in layer.data for layer in layers):
-        raise InputError(_nameless(found), where="model")
+        raise InputError(_nameless(found, command or given.launch), where="model")
     places: dict[str, str] = {}
     for layer in layers if found is None else layers[1:]:
         places |= {".".join(place): where for place, where in layer.places.items()}
@@ -76,11 +76,13 @@ def asked(given: Given, words: Sequence[str] = (), *, command: Sequence[str] = (
     return Asked(merged(layers), found, tuple(key for key, where in places.items() if where == TYPED), places)
 
 
-def _nameless(found: Imported) -> str:
+def _nameless(found: Imported, command: Sequence[str]) -> str:
     """What files of other frameworks, or a command, are that name no model, and what to type."""
     files = [name for name, title in found.files if name.endswith(ENDINGS)]
     if not files:
-        return "the command names no model: give one before it, as in memcalc estimate llama-3.1-8b -- …"
+        script = next((word for word in command if word.endswith(".py") and os.path.isfile(word)), None)  # noqa: PTH113
+        also = f", or what the script calls with --from {script}" if script is not None else ""
+        return f"the command names no model: give one before it, as in memcalc estimate llama-3.1-8b -- …{also}"
     kinds = ", ".join(f"{name} is {title}" for name, title in found.files if name in files)
     return f"{kinds}, and no model stands in it: give one beside, as in memcalc estimate llama-3.1-8b {' '.join(files)}"
 
@@ -111,7 +113,7 @@ def is_foreign(word: str) -> bool:
     """Whether a word is a file that another framework reads: neither a model nor a run file."""
     if not word.endswith(ENDINGS) or not os.path.isfile(word):  # noqa: PTH113
         return False
-    if word.endswith(".toml"):
+    if word.endswith((".toml", ".py")):
         return True
     from memcalc.importers import read_source, recognised
 

@@ -65,6 +65,14 @@ def _loss(facts: Facts, entry: Entry) -> None:
     facts.put("~loss_type", several[0] if several else "", entry.where)
 
 
+def _trainer(facts: Facts, entry: Entry) -> None:
+    """Whose class a script makes (`memcalc.importers.script`)."""
+    if entry.word == "transformers":
+        facts.put(scripts.MARK, value=True, where=entry.where)
+    else:
+        trl.named(facts, entry.word, where=entry.where, sure=True)
+
+
 def _old(facts: Facts, entry: Entry) -> None:
     facts.put("~old_names", value=True, where=entry.where)
 
@@ -114,6 +122,7 @@ KEYS: dict[str, Rule] = {
     "num_generations": _generations,
     "loss_type": _loss,
     "beta": real_number("~beta"),
+    "trl_trainer": _trainer,
     "vllm_*": unless(),
     "ref_model*": unless(),
     "packing": switch("~packing"),

@@ -1,0 +1,211 @@
+"""A Python script as the file that it could have been: what it hands to transformers, PEFT, TRL, Unsloth and vLLM. It is parsed, never run.
+
+Calls are known by the names of classes and functions. Values that a script writes down are taken, by way of names that it gives them; what comes
+from elsewhere (arguments, other modules, tests) stays open, and is listed where its key bears on memory.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from memcalc.errors import InputError
+from memcalc.importers.trl import TRAINERS
+
+
+class Open(str):
+    """A value that the script does not write down: the expression in its place."""
+
+    __slots__ = ()
+
+
+OPEN = Open()
+SAID = {"is_bfloat16_supported": True, "is_bf16_supported": True, "is_bf16_available": True}
+"""Questions to the card, as one of today answers them."""
+LOADERS = re.compile(r"AutoModel(For\w+)?|\w+For(CausalLM|ConditionalGeneration|SequenceClassification|ImageTextToText)")
+UNSLOTH = re.compile(r"Fast(Language|Vision|)Model")
+OF_LOADING = {"torch_dtype": "torch_dtype", "dtype": "torch_dtype", "attn_implementation": "attn_implementation", "load_in_4bit": "load_in_4bit",
+              "load_in_8bit": "load_in_8bit", "pretrained_model_name_or_path": "model_name_or_path"}  # fmt: skip
+OF_BITS = ("load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "bnb_4bit_quant_storage")
+OF_ADAPTERS = {"r": "lora_r", "target_modules": "lora_target_modules", "lora_dropout": "lora_dropout", "modules_to_save": "lora_modules_to_save",
+               "use_dora": "use_dora"}  # fmt: skip
+OF_TRAINERS = ("max_seq_length", "max_length", "packing", "beta")
+UNSLOTH_LOADING = {"model_name": "model.name", "max_seq_length": "training.max_seq_length", "load_in_4bit": "model.load_in_4bit"}
+UNSLOTH_ADAPTERS = {"r": "lora.r", "target_modules": "lora.target_modules", "lora_dropout": "lora.dropout",
+                    "use_gradient_checkpointing": "lora.use_gradient_checkpointing"}  # fmt: skip
+MAX_POWER, MAX_SHOWN = 64, 60
+
+
+def read_script(text: str, *, name: str) -> tuple[dict[str, Any], dict[tuple[str, ...], int]]:
+    """The keys that a script's calls say, as those of the trainer's file, Unsloth's or vLLM's, and the line of each.
+
+    Raises:
+        InputError: it is no Python, or makes none of the calls.
+    """
+    try:
+        script = _Script(ast.parse(text))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        line = f":{error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+        raise InputError(f"is no Python: {getattr(error, 'msg', None) or error}", where=f"{name}{line}") from None
+    if not script.said:
+        raise InputError("makes no call of transformers, PEFT, TRL, Unsloth or vLLM that says what is trained or served", where=name)
+    return script.data(), {tuple(key.split(".")): line for key, (_, line) in script.said.items()}
+
+
+class _Script:
+    """What the calls of a script say, in its order; `said` holds values and lines by key."""
+
+    def __init__(self, tree: ast.Module) -> None:
+        self.names: dict[str, Any] = {}
+        self.said: dict[str, tuple[Any, int]] = {}
+        nodes = sorted((node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.Call))), key=lambda node: (node.lineno, node.col_offset))
+        self.has_unsloth = any(isinstance(node, ast.Call) and UNSLOTH.fullmatch(_owner(node.func)) for node in nodes)
+        for node in nodes:
+            if isinstance(node, ast.Assign):
+                self._assign(node)
+            else:
+                self._call(node)
+
+    def data(self) -> dict[str, Any]:
+        """Nested, as a file has it."""
+        found: dict[str, Any] = {}
+        for key, (value, _) in self.said.items():
+            *outer, last = key.split(".")
+            inner = found
+            for part in outer:
+                inner = inner.setdefault(part, {})
+            inner[last] = value
+        return found
+
+    # ------------------------------------------------------------------ statements
+    def _assign(self, node: ast.Assign) -> None:
+        value = self.value(node.value)
+        for target in node.targets:
+            if isinstance(target, ast.Name):
+                self.names[target.id] = value
+
+    def _call(self, node: ast.Call) -> None:
+        owner, called = _owner(node.func), _called(node.func)
+        given = {keyword.arg: self.value(keyword.value) for keyword in node.keywords if keyword.arg}
+        first: Any = self.value(node.args[0]) if node.args else OPEN
+        at = node.lineno
+        if UNSLOTH.fullmatch(owner):
+            self._unsloth(called, given, first, at)
+        elif called == "from_pretrained" and LOADERS.fullmatch(owner):
+            self._put({"model_name_or_path": first, **_renamed(given, OF_LOADING)}, at)
+        elif called == "BitsAndBytesConfig":
+            self._put({key: value for key, value in given.items() if key in OF_BITS}, at)
+        elif called == "LoraConfig":
+            self._put({"use_peft": True, **_renamed(given, OF_ADAPTERS)}, at)
+        elif called == "LLM" and ("model" in given or not isinstance(first, Open)):
+            self._put({"model": first, **given}, at)
+        elif called.endswith(("Trainer", "TrainingArguments")) or _trl(called, "Config"):
+            self._trainer(called, given, at)
+        elif called == "gradient_checkpointing_enable":
+            self._put({"gradient_checkpointing": True}, at)
+
+    def _trainer(self, called: str, given: Mapping[str, Any], at: int) -> None:
+        kind = "transformers" if called in ("Trainer", "Seq2SeqTrainer") else _trl(called, "Config") or _trl(called, "Trainer")
+        if called.endswith("Trainer"):
+            model = given.get("model") if isinstance(given.get("model"), str) else OPEN
+            given = {"model_name_or_path": model, **{key: value for key, value in given.items() if key in OF_TRAINERS}}
+        if self.has_unsloth:
+            self._put({f"training.{key}": value for key, value in given.items()}, at)
+        else:
+            self._put({**({"trl_trainer": kind} if kind else {}), **given}, at)
+
+    def _unsloth(self, called: str, given: Mapping[str, Any], first: Any, at: int) -> None:
+        if called == "from_pretrained":
+            full = given.get("full_finetuning") is True
+            packed = {} if full or "load_in_4bit" in given else {"model.load_in_4bit": True}
+            self._put({"model.name": first, **packed, **_renamed(given, UNSLOTH_LOADING), "training.training_type": "full" if full else "lora"}, at)
+        elif called == "get_peft_model":
+            self._put(_renamed(given, UNSLOTH_ADAPTERS), at)
+
+    def _put(self, values: Mapping[str, Any], at: int) -> None:
+        """Values under keys; an open one that was said before stays as it was."""
+        for key, value in values.items():
+            if not isinstance(value, Open):
+                self.said[key] = (value, at)
+            elif key not in self.said and key.rpartition(".")[2] not in ("model_name_or_path", "name", "model"):
+                self.said[key] = (f"${value}"[:MAX_SHOWN], at)
+
+    # ------------------------------------------------------------------ values
+    def value(self, node: ast.expr) -> Any:
+        """What an expression is, as far as the script says."""
+        reader = _READERS.get(type(node))
+        found = OPEN if reader is None else reader(self, node)
+        return found if found is not OPEN else Open(ast.unparse(node))
+
+    def constant(self, node: Any) -> Any:
+        return node.value if isinstance(node.value, (str, int, float, bool, type(None))) else OPEN
+
+    def name(self, node: Any) -> Any:
+        return self.names.get(node.id, OPEN)
+
+    def attribute(self, node: Any) -> Any:
+        return node.attr if _owner(node) == "torch" and re.fullmatch(r"bfloat16|float16|float32|half", node.attr) else OPEN
+
+    def items(self, node: Any) -> Any:
+        found = [self.value(item) for item in node.elts]
+        return OPEN if any(isinstance(item, Open) for item in found) else found
+
+    def inverted(self, node: Any) -> Any:
+        value = self.value(node.operand)
+        if isinstance(node.op, ast.Not):
+            return OPEN if isinstance(value, Open) else not value
+        return -value if isinstance(node.op, ast.USub) and isinstance(value, (int, float)) else OPEN
+
+    def product(self, node: Any) -> Any:
+        left, right = self.value(node.left), self.value(node.right)
+        apply = _OPERATIONS.get(type(node.op))
+        numbers = all(isinstance(side, (int, float)) and abs(side) < 2**40 for side in (left, right))
+        try:
+            return apply(left, right) if apply is not None and numbers else OPEN
+        except ArithmeticError:
+            return OPEN
+
+    def answer(self, node: Any) -> Any:
+        return SAID.get(_called(node.func), OPEN)
+
+
+_OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: lambda a, b: a + b,
+    ast.Sub: lambda a, b: a - b,
+    ast.Mult: lambda a, b: a * b,
+    ast.FloorDiv: lambda a, b: a // b,
+    ast.Pow: lambda a, b: a**b if abs(b) <= MAX_POWER and abs(a) <= MAX_POWER else OPEN,
+}
+_READERS: dict[type[ast.expr], Callable[[_Script, Any], Any]] = {
+    ast.Constant: _Script.constant, ast.Name: _Script.name, ast.Attribute: _Script.attribute, ast.List: _Script.items, ast.Tuple: _Script.items,
+    ast.UnaryOp: _Script.inverted, ast.BinOp: _Script.product, ast.Call: _Script.answer,
+}  # fmt: skip
+
+
+def _owner(node: ast.expr) -> str:
+    """Of ``a.b`` the last name before the point; empty for anything else."""
+    inner = node.value if isinstance(node, ast.Attribute) else None
+    return inner.id if isinstance(inner, ast.Name) else inner.attr if isinstance(inner, ast.Attribute) else ""
+
+
+def _called(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def _trl(name: str, ending: str) -> str:
+    """The trainer of TRL that a class belongs to: ``DPOConfig`` is that of ``dpo``."""
+    stem = name.removesuffix(ending).lower()
+    return stem if name.endswith(ending) and stem in TRAINERS else ""
+
+
+def _renamed(given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    return dict(_pairs(given, names))
+
+
+def _pairs(given: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
+    return ((names[key], value) for key, value in given.items() if key in names)
+
+
+__all__ = ["read_script"]

@@ -3,51 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from memcalc.errors import InputError
 from memcalc.importers import launchers, trl
-from memcalc.importers.argv import Words, as_source, split
-from memcalc.importers.facts import COMMAND, Facts, Link
-from memcalc.importers.format import Format, load, normal, read_into, recognised
-from memcalc.importers.links import located, name_deepspeed
+from memcalc.importers.arguments import by_keys, named_files, read_arguments
+from memcalc.importers.argv import split
+from memcalc.importers.facts import COMMAND, Facts
+from memcalc.importers.format import load, normal
 from memcalc.importers.rules import names
-from memcalc.importers.source import read_source
 from memcalc.importers.wrappers import unwrapped
 
 MODULES = (
     ("openrlhf.", "openrlhf"), ("verl.trainer.fsdp_sft", "verl_sft"), ("verl.", "verl"), ("torchtitan", "torchtitan"),
     ("vllm.", "vllm"), ("sglang.", "sglang"), ("axolotl.", "axolotl"),
-    ("llamafactory.", "llamafactory"), ("swift.", "ms_swift"), ("trl.", "trainer"), ("torch.distributed", ""),
+    ("llamafactory.", "llamafactory"), ("swift.", "ms_swift"), ("trl.", "trainer"), ("torch.distributed", ""), ("nemo_automodel", "automodel"),
 )  # fmt: skip
 """Modules behind ``-m`` by how they begin, and the format of their arguments."""
 SCRIPTS = (
     (r"pretrain_\w+\.py", "megatron"), (r"(run_)?train_gpt\.py", "megatron"), (r"main_(ppo|grpo)\.py", "verl"),
     (r"fsdp_sft_trainer\.py", "verl_sft"), (r"run_grpo\w*\.py", "nemo_rl"),
-    (r"launch_server(\.py)?", "sglang"), (r"api_server(\.py)?", "vllm"),
+    (r"launch_server(\.py)?", "sglang"), (r"api_server(\.py)?", "vllm"), (r"run_recipe\.py", "megatron"),
 )  # fmt: skip
-MARKS = (
-    ("megatron", names("tensor_model_parallel_size pipeline_model_parallel_size use_distributed_optimizer micro_batch_size train.micro_batch_size "
-     "train.global_batch_size train.train_iters model.tensor_model_parallel_size model.pipeline_model_parallel_size model.seq_length dataset.seq_length "
-     "model.micro_batch_size model.global_batch_size")),
-    ("llamafactory", ("finetuning_type", "cutoff_len")),
-    ("ms_swift", ("tuner_type", "train_type", "split_dataset_ratio")),
-    ("openrlhf", ("zero_stage", "ds.zero_stage", "micro_train_batch_size")),
-    ("verl", ("actor_rollout_ref.model.path",)),
-    ("deepspeed_chat", ("actor_model_name_or_path",)),
-    ("automodel", names("step_scheduler.local_batch_size step_scheduler.global_batch_size step_scheduler.max_steps model.pretrained_model_name_or_path")),
-    ("torchtitan", ("training.local_batch_size", "parallelism.tensor_parallel_degree", "activation_checkpoint.mode")),
-)  # fmt: skip
-"""Formats by names of arguments that no other has."""
 OPENRLHF = {"train_dpo": "dpo", "train_rm": "reward", "train_kd": "distill", "train_kto": "kto", "train_ppo_ray": "ppo", "train_ppo": "ppo"}
 """Tasks by the module of OpenRLHF."""
-FILES = frozenset(names("config c cfg config_file config_yaml job.config_file job.config_path yaml_cfg config_path extra_llm_api_options"))
-"""Flags that name a configuration of the program itself."""
-OWN_FILES = ("torchtune", "torchtitan", "vllm", "sglang", "trtllm", "nemo_rl", "ms_swift", "ms_swift_serve", "automodel", "litgpt")
-"""Formats whose files are of the same format."""
-SHARED_FILES = ("deepspeed", "accelerate", "peft", "trainer")
-"""Formats of files that say nothing of whose arguments stand beside them."""
 SAY_LITTLE = names(
     "model model_id model_path model_name_or_path dtype torch_dtype load_in_4bit load_in_8bit attn_implementation max_length use_cache "
     "model_max_length max_new_tokens deepspeed"
@@ -61,8 +41,6 @@ ALIASES = {
     "torch.distributed.launch": ("torchrun",),
 }
 """Launchers as modules behind ``python -m``."""
-SHORT = {"tp": "tensor_parallel_size", "pp": "pipeline_parallel_size", "dp": "data_parallel_size", "q": "quantization"}
-ENDINGS = (".yaml", ".yml", ".json", ".toml")
 MAX_WORDS = 5000
 ALLOCATOR = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 """Variables that torch reads its allocator's settings from, the old name and the new."""
@@ -98,7 +76,7 @@ def _program(facts: Facts, words: list[str]) -> None:
     elif name in OWN:
         OWN[name](facts, rest)
     elif words[0].startswith("--"):
-        _arguments(facts, words, _by_keys(split(words)))
+        read_arguments(facts, words, by_keys(split(words)))
     else:
         _script(facts, words, alone=True)
 
@@ -124,7 +102,7 @@ def _script(facts: Facts, words: list[str], *, alone: bool = False) -> None:
     else:
         last = name.rpartition("/")[2]
         found = next((format_ for pattern, format_ in SCRIPTS if re.fullmatch(pattern, last)), None)
-    format_name = found or _by_keys(split(rest))
+    format_name = found or by_keys(split(rest))
     if alone and "~started" in facts.found:
         facts.put("~world", facts.get("~started"), facts.where("~started"))
     elif alone and format_name in ("trainer", "llamafactory", "ms_swift", "axolotl", "litgpt"):
@@ -135,78 +113,17 @@ def _script(facts: Facts, words: list[str], *, alone: bool = False) -> None:
             _must_train(facts, name, rest)
     if name.startswith("openrlhf."):
         facts.put("task", OPENRLHF.get(name.rpartition(".")[2], "train"), name)
-    _arguments(facts, rest, format_name)
+    read_arguments(facts, rest, format_name)
 
 
 def _must_train(facts: Facts, name: str, words: Sequence[str]) -> None:
     """Note a script of which nothing says that it trains, for whoever knows what else is given; another program is no launch then."""
     parsed = split(words)
     said = {normal(key) for key, _, _ in parsed.given} & set(load("trainer").keys) - set(SAY_LITTLE)
-    if not said and not any(_named(parsed)) and not re.search(r"train|tun|sft|dpo|ppo|grpo|run_clm", name):
+    if not said and not any(named_files(parsed)) and not re.search(r"train|tun|sft|dpo|ppo|grpo|run_clm", name):
         if not name.endswith(".py"):
             raise InputError(f"{name} is no launch that memcalc knows: python, torchrun, accelerate, deepspeed, {', '.join(OWN)} are", where="command")
         facts.put("~does_not_train", name, name)
-
-
-def _by_keys(words: Words) -> str:
-    """The format of a script's arguments, by their names, or by that of a file that they name."""
-    keys = {normal(key) for key, _, _ in words.given}
-    return next((name for name, marks in MARKS if keys & set(marks)), None) or _by_file(words) or "trainer"
-
-
-def _by_file(words: Words) -> str | None:
-    for path, shown in _named(words):
-        found = located(Link(path, shown, "."))
-        if found is not None:
-            name = recognised(read_source(found)).name
-            return None if name in SHARED_FILES else name
-    return None
-
-
-def _named(words: Words) -> Iterator[tuple[str, str]]:
-    """Files of a program's own that its words name, and by what."""
-    for key, value, shown in words.given:
-        if normal(key) in FILES and isinstance(value, str) and value.endswith(ENDINGS):
-            yield value, shown
-    for word in words.plain:
-        if word.endswith(ENDINGS):
-            yield word, "command"
-
-
-def _arguments(facts: Facts, words: Sequence[str] | Words, format_name: str, *, positional: bool = False) -> None:
-    """A program's own arguments, and the files that it names."""
-    format_ = load(format_name)
-    parsed = words if isinstance(words, Words) else split(words)
-    _name_files(facts, parsed, format_, positional=positional)
-    parsed = parsed.without(*(FILES - {"c"} if not str(parsed.get("c")).endswith(ENDINGS) else FILES))
-    if format_name == "vllm":
-        parsed = Words(tuple((_long(key, shown), value, shown) for key, value, shown in parsed.given), parsed.plain)
-    if "~started_by_deepspeed" in facts.found and format_name == "trainer":
-        parsed = _plain_deepspeed(facts, parsed)
-    facts.rank = COMMAND
-    source = as_source(parsed, format_)
-    facts.overrides = source.data
-    read_into(facts, source, format_, rank=COMMAND)
-
-
-def _long(key: str, shown: str) -> str:
-    return key if shown.startswith("--") else SHORT.get(key, key)
-
-
-def _name_files(facts: Facts, parsed: Words, format_: Format, *, positional: bool) -> None:
-    for path, shown in _named(parsed):
-        own = positional if shown == "command" else format_.name in OWN_FILES
-        facts.links.append(Link(path, shown, ".", format_.name if own else ""))
-
-
-def _plain_deepspeed(facts: Facts, parsed: Words) -> Words:
-    """``--deepspeed --deepspeed_config f.json``: the program starts DeepSpeed itself, which drops "auto"."""
-    path = parsed.get("deepspeed_config")
-    if isinstance(path, str):
-        name_deepspeed(facts, path, where="--deepspeed_config", key="--deepspeed_config")
-        facts.put("~auto_by", "deepspeed", "the script starts DeepSpeed")
-        return parsed.without("deepspeed_config", "deepspeed")
-    return parsed
 
 
 # ---------------------------------------------------------------------- programs of their own
@@ -216,7 +133,7 @@ def _llamafactory(facts: Facts, words: list[str]) -> None:
     if words[0] != "train":
         facts.put("~backend", "", f"llamafactory-cli {words[0]}")
     launchers.environment(facts, always=True)
-    _arguments(facts, words[1:], "llamafactory", positional=True)
+    read_arguments(facts, words[1:], "llamafactory", positional=True)
 
 
 def _axolotl(facts: Facts, words: list[str]) -> None:
@@ -229,7 +146,7 @@ def _axolotl(facts: Facts, words: list[str]) -> None:
     if theirs:
         (launchers.torchrun if launcher == "torchrun" else _accelerate_arguments)(facts, theirs)
     rest = [word for at, word in enumerate(mine) if not (word.startswith("--launcher") or (at and mine[at - 1] == "--launcher"))]
-    _arguments(facts, rest, "axolotl", positional=True)
+    read_arguments(facts, rest, "axolotl", positional=True)
 
 
 def _accelerate_arguments(facts: Facts, words: list[str]) -> list[str]:
@@ -245,12 +162,12 @@ def _swift(facts: Facts, words: list[str]) -> None:
         launchers.cards_seen(facts)
         if words[0] == "rollout":
             facts.put("~backend", "vllm", "swift rollout")
-        _arguments(facts, words[1:], "ms_swift_serve", positional=True)
+        read_arguments(facts, words[1:], "ms_swift_serve", positional=True)
         return
     if words[:1] not in (["sft"], ["rlhf"], ["pt"]):
         raise InputError(f"swift {words[0] if words else ''}: it neither trains nor serves; sft, pt, rlhf, {', '.join(SERVES)} are read", where="command")
     launchers.environment(facts)
-    _arguments(facts, words[1:], "ms_swift", positional=True)
+    read_arguments(facts, words[1:], "ms_swift", positional=True)
 
 
 def _megatron(facts: Facts, words: list[str]) -> None:
@@ -268,7 +185,7 @@ def _tune(facts: Facts, words: list[str]) -> None:
         raise InputError("no recipe stands behind tune run", where="command")
     if "~gpus_per_node" not in facts.found:
         facts.put("~gpus_per_node", 1, "tune run without --nproc_per_node")
-    _arguments(facts, rest[1:], "torchtune")
+    read_arguments(facts, rest[1:], "torchtune")
 
 
 def _vllm(facts: Facts, words: list[str]) -> None:
@@ -278,11 +195,11 @@ def _vllm(facts: Facts, words: list[str]) -> None:
     if rest and not rest[0].startswith("-"):
         facts.put("model", rest[0], "vllm serve")
         rest = rest[1:]
-    _arguments(facts, rest, "vllm")
+    read_arguments(facts, rest, "vllm")
 
 
 def _sglang(facts: Facts, words: list[str]) -> None:
-    _arguments(facts, words[1:] if words[:1] in (["serve"], ["launch_server"]) else words, "sglang")
+    read_arguments(facts, words[1:] if words[:1] in (["serve"], ["launch_server"]) else words, "sglang")
 
 
 def _trtllm(facts: Facts, words: list[str]) -> None:
@@ -290,11 +207,11 @@ def _trtllm(facts: Facts, words: list[str]) -> None:
     if rest and not rest[0].startswith("-"):
         facts.put("model", rest[0], "trtllm-serve")
         rest = rest[1:]
-    _arguments(facts, rest, "trtllm")
+    read_arguments(facts, rest, "trtllm")
 
 
 def _llamacpp(facts: Facts, words: list[str]) -> None:
-    _arguments(facts, words, "llamacpp")
+    read_arguments(facts, words, "llamacpp")
 
 
 def _automodel(facts: Facts, words: list[str]) -> None:
@@ -304,7 +221,7 @@ def _automodel(facts: Facts, words: list[str]) -> None:
     parsed = split(words)
     launchers.processes(facts, parsed, each=("nproc_per_node",), nodes=("nnodes",))
     launchers.every_card(facts, "automodel")
-    _arguments(facts, parsed.without("nproc_per_node", "nnodes"), "automodel", positional=True)
+    read_arguments(facts, parsed.without("nproc_per_node", "nnodes"), "automodel", positional=True)
 
 
 def _litgpt(facts: Facts, words: list[str]) -> None:
@@ -316,17 +233,17 @@ def _litgpt(facts: Facts, words: list[str]) -> None:
     rest = words[1:]
     if rest and not rest[0].startswith("-"):
         rest = ["--checkpoint_dir" if words[0] != "pretrain" else "--model_name", *rest]
-    _arguments(facts, split(rest), "litgpt", positional=True)
+    read_arguments(facts, split(rest), "litgpt", positional=True)
 
 
 def _trl(facts: Facts, words: list[str]) -> None:
     if not words:
         raise InputError("trl: a trainer such as sft was expected", where="command")
     if words[0] == "vllm-serve":
-        _arguments(facts, words[1:], "vllm")
+        read_arguments(facts, words[1:], "vllm")
         return
     trl.named(facts, words[0], where=f"trl {words[0]}", sure=True)
-    _arguments(facts, words[1:], "trainer")
+    read_arguments(facts, words[1:], "trainer")
 
 
 OWN: dict[str, Any] = {

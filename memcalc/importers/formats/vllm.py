@@ -51,9 +51,25 @@ def dtype(facts: Facts, entry: Entry) -> None:
     facts.put("dtype", entry.word, entry.where)
 
 
+STORED = names(
+    "compressed_tensors modelopt modelopt_fp4 modelopt_fp8 modelopt_mixed modelopt_mxfp8 quark gguf torchao inc auto_round moe_wna16 petit_nvfp4 w4afp8 qoq "
+    "mxfp8 experts_int8 deepspeedfp gptq_bitblas bitblas"
+)
+"""Kernels for a checkpoint that says itself how its weights are stored."""
+LOADED = {
+    "bitsandbytes": "nf4", "ptpc_fp8": "fp8", "fbgemm_fp8": "fp8", "fp8_per_tensor": "fp8", "fp8_per_block": "fp8", "w8a8_fp8": "fp8",
+    "int8_per_channel_weight_only": "int8", "w8a8_int8": "int8", "rtn": "int8",
+}  # fmt: skip
+"""What is made of weights as they are loaded, by the names of vLLM and SGLang."""
+
+
 def quantised(facts: Facts, entry: Entry) -> None:
     """How weights are stored, where the checkpoint does not say."""
-    facts.put("quantization", entry.word, entry.where)
+    name = entry.word.replace("-", "_")
+    if name in STORED:
+        facts.leave(entry, "weights are counted as the checkpoint stores them")
+    else:
+        facts.put("quantization", LOADED.get(name, entry.word), entry.where)
 
 
 METHODS = {

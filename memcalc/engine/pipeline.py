@@ -25,6 +25,8 @@ IN_FLIGHT = ("activations/", "batch/")
 
 
 AWAITING = "activations/gradients that await those of weights"
+PAIRED = "activations/received hidden_states of another model"
+WHY_PAIRED = Reason("micro-batches in flight * hidden states", {}, "ms-swift 4, swift/megatron/trainers/dpo_trainer.py, forward_step")
 WHY_AWAITING = Reason("micro-batches * gradients of outputs", {}, "torch/distributed/pipelining/_backward.py, stage_backward_input")
 
 

@@ -26,6 +26,8 @@ SCRIPTS = (
     (r"fsdp_sft_trainer\.py", "verl_sft"), (r"run_grpo\w*\.py", "nemo_rl"),
     (r"launch_server(\.py)?", "sglang"), (r"api_server(\.py)?", "vllm"), (r"run_recipe\.py", "megatron"),
 )  # fmt: skip
+OTHERS = re.compile(r"pretrain_(bert|t5|retro|ict|biencoder|vision_\w+|mamba|hybrid|vlm)\.py")
+"""Models of Megatron that are no GPT, by their scripts."""
 OPENRLHF = {"train_dpo": "dpo", "train_rm": "reward", "train_kd": "distill", "train_kto": "kto", "train_ppo_ray": "ppo", "train_ppo": "ppo"}
 """Tasks by the module of OpenRLHF."""
 SAY_LITTLE = names(
@@ -97,10 +99,10 @@ def _script(facts: Facts, words: list[str], *, alone: bool = False) -> None:
     if not words:
         raise InputError("no script stands in the command", where="command")
     name, rest = words[0], words[1:]
+    last = name.rpartition("/")[2]
     if module:
         found = next((format_ for prefix, format_ in MODULES if name.startswith(prefix)), None)
     else:
-        last = name.rpartition("/")[2]
         found = next((format_ for pattern, format_ in SCRIPTS if re.fullmatch(pattern, last)), None)
     format_name = found or by_keys(split(rest))
     if alone and "~started" in facts.found:
@@ -111,6 +113,8 @@ def _script(facts: Facts, words: list[str], *, alone: bool = False) -> None:
         trl.named(facts, name if module or name.endswith(".py") else "", where=name)
         if alone and "~trl" not in facts.found:
             _must_train(facts, name, rest)
+    if format_name == "megatron" and (other := OTHERS.fullmatch(last)):
+        facts.unused.append(f"{name}: Megatron's {other.group(1)} is counted as a GPT of these sizes")
     if name.startswith("openrlhf."):
         facts.put("task", OPENRLHF.get(name.rpartition(".")[2], "train"), name)
     read_arguments(facts, rest, format_name)

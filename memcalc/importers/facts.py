@@ -159,7 +159,7 @@ Rule = str | Callable[[Facts, Entry], None]
 """Where a key's value goes: the name of a fact, or what writes facts."""
 
 _TRUE, _FALSE = ("true", "yes", "on", "1", "y", "t"), ("false", "no", "off", "0", "n", "f", "none", "null", "")
-_NUMBER = re.compile(r"([+-]?\d[\d_]*(?:\.\d*)?(?:[eE][+-]?\d{1,2})?)\s*([kKmMgG]?)")
+_NUMBER = re.compile(r"([+-]?(?:\d[\d_]*(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d{1,2})?)\s*([kKmMgG]?)")
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "K": 2**10, "M": 2**20, "G": 2**30}
 
 

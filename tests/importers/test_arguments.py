@@ -47,8 +47,8 @@ def told(command: str) -> dict[str, Any]:
 
 
 def test_servers_take_the_beginning_of_a_flag() -> None:
-    found = told("vllm serve llama-7b --tensor-parallel 2 --max-model 4096")
-    assert (found["sharding.tp"], found["seq_len"]) == (2, 4096)
+    found = told("vllm serve llama-7b --tensor-parallel 2 --max-model 4096 --gpu-memory-utilization .9")
+    assert (found["sharding.tp"], found["seq_len"], found["serving.gpu_memory_utilization"]) == (2, 4096, 0.9)
 
 
 @pytest.mark.parametrize(("name", "kept"), [("awq", "awq"), ("bitsandbytes", "nf4"), ("ptpc_fp8", "fp8"), ("compressed-tensors", None), ("modelopt_fp4", None)])

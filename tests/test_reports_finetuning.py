@@ -141,3 +141,25 @@ def test_seven_ways_come_in_the_order_that_their_terms_explain() -> None:
     assert at("LOMO", "backward_peak", "gradients") < 0.3 * n
     assert at("LoRA", "start", "weights") == pytest.approx(2 * n, rel=0.02)
     assert at("QLoRA", "start", "weights") < 0.4 * at("LoRA", "start", "weights")
+
+
+# ---------------------------------------------------------------------- LLaMA-Factory 4559, 5545; unsloth 2366
+def test_a_packed_70b_base_is_whole_on_every_card() -> None:
+    """Llama 3 70B in GPTQ with adapters over four A10G, by DDP, ran out of memory: 37 GiB of weights on each, by the checkpoint's name."""
+    answer = run("TechxGenus/Meta-Llama-3-70B-Instruct-GPTQ", lora={}, seq_len=1024, recompute="full", sharding={"dp": 4}, hardware={"gpu": "a10g"})
+    assert weights(answer) == pytest.approx(37, abs=1.5)
+    assert not fits(answer)
+
+
+def test_a_context_of_52_thousand_tokens_does_not_fit_one_card() -> None:
+    """Llama 3.1 8B in 4 bits with adapters on an H100 of 80 GB: logits of 51,974 tokens over 128,256 words."""
+    keys = {"quantization": "nf4", "kbit_upcast": False, "lora": {"r": 8}, "recompute": "full", "hardware": {"gpu": "h100"}}
+    assert not fits(run("llama-3.1-8b", seq_len=51974, **keys))
+    assert fits(run("llama-3.1-8b", seq_len=32768, **keys))
+
+
+def test_gemma_3_12b_in_8_bits_takes_some_15_thousand_tokens_of_an_h100() -> None:
+    """It ran with 14,000 and never with 15,000, under kernels that keep less."""
+    keys = {"quantization": "int8", "kbit_upcast": False, "lora": {"r": 8}, "recompute": "full", "hardware": {"gpu": "h100"}, "optimizer": "adamw_8bit"}
+    assert fits(run("gemma-3-12b", seq_len=12288, **keys))
+    assert not fits(run("gemma-3-12b", seq_len=20480, **keys))

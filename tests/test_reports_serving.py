@@ -93,3 +93,10 @@ def test_a_hybrid_is_not_charged_for_every_layer_and_cards_share_it() -> None:
     answers = [serve("qwen3.5-35b-a3b", gpu="h200-141g", tp=tp, gpus=tp).serving for tp in (1, 2, 4)]
     assert [found and found.token_bytes for found in answers] == [10 * 2048, 10 * 1024, 10 * 1024]
     assert serve("qwen3.5-35b-a3b", gpu="h200-141g").instant("load").allocated_bytes > 60e9
+
+
+def test_seven_billion_weights_in_fp32_do_not_fit_22_gb() -> None:
+    """vllm 2140: Qwen2 7B with --dtype float on a 2080 Ti of 22 GB."""
+    keys = {"gpu": "21.67GiB", "max_model_len": 512, "enforce_eager": True}
+    assert not fits(serve("qwen2-7b", dtype="float32", **keys))
+    assert fits(serve("qwen2-7b", dtype="float16", **keys))

@@ -111,10 +111,8 @@ class _Script:
         if called.endswith("Trainer"):
             model = given.get("model") if isinstance(given.get("model"), str) else OPEN
             given = {"model_name_or_path": model, **{key: value for key, value in given.items() if key in OF_TRAINERS}}
-        if self.has_unsloth:
-            self._put({f"training.{key}": value for key, value in given.items()}, at)
-        else:
-            self._put({**({"trl_trainer": kind} if kind else {}), **given}, at)
+        given = {**({"trl_trainer": kind} if kind else {}), **given}
+        self._put({f"training.{key}": value for key, value in given.items()} if self.has_unsloth else given, at)
 
     def _unsloth(self, called: str, given: Mapping[str, Any], first: Any, at: int) -> None:
         if called == "from_pretrained":

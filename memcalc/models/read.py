@@ -128,7 +128,7 @@ def _looks_like_path(name: str) -> bool:
 
 def _is_folder_elsewhere(name: str) -> bool:
     """A path of several parts to a folder: where a launch runs on other machines, models stand in folders that are not on this one."""
-    return name.rstrip("/").count("/") > 1 and not name.endswith((".json", ".gguf"))
+    return (name.startswith("/") or name.rstrip("/").count("/") > 1) and not name.endswith((".json", ".gguf"))
 
 
 def _file_at(name: str) -> str:

@@ -64,6 +64,12 @@ def test_a_script_is_the_run_that_it_calls_for(text: str, title: str, keys: dict
     assert {key: found.layer.data.get(key) for key in keys} == keys
 
 
+def test_a_trainer_of_pairs_over_unsloths_model() -> None:
+    """unsloth 682: ORPO and DPO of Llama 3 8B in 4 bits on a T4."""
+    found = read(UNSLOTH.replace("SFTTrainer(model=model, max_seq_length=max_seq_length", "DPOTrainer(model=model, ref_model=None, max_length=1024"))
+    assert (found.layer.data["task"], found.layer.data["seq_len"], found.layer.data["lora"]["r"]) == ("dpo", 1024, 16)
+
+
 def test_what_a_script_does_not_write_down_is_listed_with_its_line() -> None:
     found = read(QLORA)
     assert "posted.py:10: per_device_train_batch_size '$int(args.batch)': nothing that is given says its value" in found.unused

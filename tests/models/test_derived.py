@@ -25,6 +25,7 @@ TAKEN = {
     "org/DeepSeek-R1-AWQ": ("deepseek-r1", "awq 4-bit"),
     "somebody/llama-7b-hf": ("llama-7b", None),
     "/data/models/Qwen2.5-72B-Instruct": ("qwen2.5-72b", None),
+    "/models--Qwen--Qwen1.5-7B-Chat": ("qwen1.5-7b", None),
     "../hub/LLM-Research/Meta-Llama-3-8B-Instruct/": ("llama-3-8b", None),
     "/x/hub/models--Qwen--Qwen2.5-7B-Instruct/snapshots/abc123": ("qwen2.5-7b", None),
     "/x/hub/Qwen/Qwen2___5-7B-Instruct": ("qwen2.5-7b", None),

@@ -10,6 +10,7 @@ from memcalc.importers import adapters, training_arguments
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
 from memcalc.importers.rules import names, switch, unless, whole_number
+from memcalc.importers.trl import TRAINERS
 
 VERSION = "Unsloth 2026.7"
 
@@ -24,6 +25,13 @@ def _kind(facts: Facts, entry: Entry) -> None:
     if entry.word not in ("lora", "qlora", "full", "full_finetuning"):
         raise InputError(f"training_type is {entry.value!r}; accepted: lora, full", where=entry.where)
     facts.put("~lora", entry.word in ("lora", "qlora"), entry.where)
+
+
+def _trainer(facts: Facts, entry: Entry) -> None:
+    """TRL's trainer that a script makes (`memcalc.importers.script`); its reference is the model without adapters."""
+    task = TRAINERS.get(entry.word, "train")
+    if task != "train":
+        facts.put("task", task, entry.where)
 
 
 def _checkpointing(facts: Facts, entry: Entry) -> None:
@@ -50,6 +58,8 @@ KEYS: dict[str, Rule] = {
     "training.optimizer": training_arguments.optimizer,
     "training.gradient_checkpointing": _checkpointing,
     "training.packing": switch("~packing"),
+    "training.trl_trainer": _trainer,
+    "training.max_length": whole_number("seq_len"),
     **{f"lora.{key}": rule for key, rule in adapters.modules("r", "target_modules", "dropout", "modules_to_save").items()},
     **{f"lora.lora_{key}": rule for key, rule in adapters.modules("r", "target_modules", "dropout", "modules_to_save").items()},
     "lora.use_gradient_checkpointing": _checkpointing,

@@ -107,6 +107,11 @@ class Settings:
     objective: Any = None
 
     @property
+    def sums_in_place(self) -> bool:
+        """Gradients of a weight that is used several times are summed in place, as on a card. Other modules are counted as traces of a CPU have them."""
+        return self.code == "torchtune"
+
+    @property
     def takes_apart(self) -> bool:
         """Flash attention takes padding out of a batch and puts it back."""
         return self.attention == "flash_attention_2" and self.padded and not self.packed

@@ -55,6 +55,7 @@ def profile(
         marks=settings.marks != "none",
         keeps_inputs=settings.keeps_linear_inputs,
         offloads=settings.offloads and settings.records,
+        sums_in_place=settings.sums_in_place,
     )
     recording = _Recording(Context(tape, settings), block, x, shared, again=recompute and settings.records, layers=layers)
     recording.take(beside, graded)

@@ -18,7 +18,9 @@ from memcalc.units import gib
 
 
 def compile_notes(job: Job, plan: Plan) -> tuple[str, ...]:
-    """The bound in words, for a run that is compiled."""
+    """The bound in words, for a run that is compiled; torchtune's layers and losses are counted as compiled ones keep things."""
+    if job.run.code == "torchtune":
+        return ()
     text = "torch_compile: counted as it runs without, which is an upper bound"
     if job.run.task != "train" or job.run.recompute == "full":
         return (f"{text}; kernels that are fused make fewer temporaries inside a layer",)

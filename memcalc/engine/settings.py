@@ -41,7 +41,7 @@ def settings_of(job: Job) -> Settings:
         autocast=run.autocast,
         training=run.task == "train",
         cached=not is_encoder(job.model),
-        options=run.recompute if run.code == "torchtitan" else None,
+        options=run.recompute if run.code == "torchtitan" else run.torch_compile if run.code == "torchtune" else None,
         loss=run.loss,
         holds_logits=run.holds_logits,
         upcast_logits=run.upcast_logits or run.autocast is not None,

@@ -13,6 +13,8 @@ from memcalc.specs.run import Run
 MODELS = ("llama", "mistral", "qwen2", "qwen3", "gemma", "phi3")
 """Families whose modules are transcribed."""
 LOSSES = ("cross_entropy", "chunked_output", "linear_cross_entropy")
+LONG_LLAMA = 131072
+"""Positions of Llama 3.1 and later, whose builders give all layers one table, with adapters, too."""
 ENGINES = ("ddp", "fsdp2")
 """``ddp`` stands for one card: several are ``fully_shard``'s."""
 
@@ -31,7 +33,9 @@ def as_torchtune(run: Run, model: ModelSpec) -> tuple[Run, ModelSpec]:
             raise InputError(f"torchtune holds adapters in the dtype of the model, {run.dtype}; leave it out", where="lora.dtype")
         changes["lora"] = run.lora.model_copy(update={"dtype": run.dtype})
     blocks = tuple(replace(block, module=_cut_up(block.module, model.model_type)) for block in model.blocks)
-    buffers = buffer_bytes(blocks, positions=model.max_position_embeddings or 0, each=run.lora is not None)
+    positions = model.max_position_embeddings or 0
+    shares = model.model_type == "llama" and positions >= LONG_LLAMA
+    buffers = buffer_bytes(blocks, positions=positions, each=run.lora is not None and not shares)
     return run.model_copy(update=changes), replace(model, blocks=blocks, buffer_bytes=buffers)
 
 
@@ -70,7 +74,7 @@ def _refuse_knobs(run: Run, model: ModelSpec) -> None:
 def buffer_bytes(blocks: tuple[Block, ...], *, positions: int, each: bool) -> int:
     """Tables of angles in fp32, of all positions that the model may have, with their frequencies: one, or with adapters one of each layer.
 
-    Source: torchtune/modules/position_embeddings.py and models/*/_component_builders.py, whose ``lora_*_self_attention`` makes its own.
+    Source: torchtune/modules/position_embeddings.py; models/*/_component_builders.py, where ``lora_*_self_attention`` makes its own but of Llama 3.1 and 3.2.
     """
     total = 0
     for block in blocks:

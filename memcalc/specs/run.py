@@ -183,7 +183,7 @@ class Run(Spec):
     attention: Attention = Field("sdpa", description="attention kernel")
     attention_mask: bool = Field(False, description="the batch is padded and says so, so that the fused kernel gets a mask that it could do without")
     packing: bool = Field(False, description="a sequence holds several samples, kept apart by position_ids of the batch; flash attention needs no mask for it")
-    torch_compile: bool = Field(False, description="modules are compiled: nothing else is counted, and a bound is given of what fusing them saves")
+    torch_compile: bool = Field(False, description="modules are compiled: torchtune's are counted so; of others, a bound is given of what fusing them saves")
     liger: LigerSpec | None = Field(None, description="Liger's kernels in the place of the model's own modules; its loss, unless another is named")
     micro_batch: Count = Field(1, description="sequences per GPU and forward pass")
     seq_len: Count | None = Field(None, description="tokens per sequence; by default the model's own length, at most 4096")

@@ -88,6 +88,7 @@ class Tape:
         marks: put a mark into the ledger wherever the gradient of a parameter is complete.
         keeps_inputs: linear layers save their inputs even where their weights are frozen.
         offloads: what is saved waits on the host.
+        sums_in_place: a further gradient of a parameter is added into the first, as it is where no mode watches (input_buffer.cpp, accumulate).
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class Tape:
         marks: bool = False,
         keeps_inputs: bool = False,
         offloads: bool = False,
+        sums_in_place: bool = False,
     ) -> None:
         self.events: list[Event] = []
         self.nodes: list[Node] = []
@@ -106,6 +108,7 @@ class Tape:
         self.keeps_gradients = keep_gradients and not accumulate
         self.autocast = autocast
         self.marks = marks
+        self.sums_in_place = sums_in_place
         self.keeps_inputs = keeps_inputs
         self.host = Host(self) if offloads else None
         self.frame: Frame | None = None
@@ -315,14 +318,14 @@ class Tape:
             self.awaiting.update({id(record): record for record in found})
 
     def deliver(self, edge: Edge, made: list[Tensor | None], i: int = 0) -> None:
-        """Hand one gradient on: first come is kept, a second is summed with it, a parameter files it."""
+        """Hand one gradient on: first come is kept, a second is summed with it."""
         grad, made[i] = made[i], None
         if edge is None or grad is None:
             return
         target, index = edge
         held = target.grads[index]
         if held is not None:
-            grad = self.new(held.shape, held.dtype, "sum of gradients")
+            grad = held if self.sums_in_place and isinstance(target, Leaf) else self.new(held.shape, held.dtype, "sum of gradients")
         target.grads[index] = grad
         del held, grad
         if isinstance(target, Leaf):
@@ -339,7 +342,7 @@ class Tape:
             return
         if not leaf.keeps:
             leaf.grads[0] = None
-            if leaf.sums:
+            if leaf.sums and not self.sums_in_place:
                 self.new(grad.shape, grad.dtype, "sum of gradients")
         shape, dtype = grad.shape, grad.dtype
         del grad

@@ -36,13 +36,13 @@ def test_its_loss_is_nobody_elses() -> None:
         resolve(read_run("llama-3.1-8b", loss="linear_cross_entropy"))
 
 
-def test_with_adapters_each_layer_has_a_table_of_angles() -> None:
-    """Of all 131072 positions of Llama 3.1 8B, 64 MiB in fp32 each."""
-    table = 131072 * 64 * 2 * 4 + 64 * 4
-    lora = {"r": 8, "target_modules": ["q_proj", "v_proj"]}
-    assert resolve(read_run("llama-3.1-8b", code="torchtune", seq_len=4096)).model.buffer_bytes == table
-    job = resolve(read_run("llama-3.1-8b", code="torchtune", seq_len=4096, lora=lora))
-    assert (job.model.buffer_bytes, job.run.lora and job.run.lora.dtype) == (32 * table, "bfloat16")
+@pytest.mark.parametrize(("model", "positions", "adapted"), [("llama-3-8b", 8192, 32), ("llama-3.1-8b", 131072, 1)])
+def test_with_adapters_each_layer_has_a_table_of_angles_but_in_later_llamas(model: str, positions: int, adapted: int) -> None:
+    """Of all positions that the model may have, in fp32: 64 MiB of Llama 3.1 8B."""
+    table = positions * 64 * 2 * 4 + 64 * 4
+    assert resolve(read_run(model, code="torchtune", seq_len=4096)).model.buffer_bytes == table
+    job = resolve(read_run(model, code="torchtune", seq_len=4096, lora={"r": 8, "target_modules": ["q_proj", "v_proj"]}))
+    assert (job.model.buffer_bytes, job.run.lora and job.run.lora.dtype) == (adapted * table, "bfloat16")
 
 
 def test_fused_projections_are_apart() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from memcalc.code.context import Context, runs
+from memcalc.code.torchtune import compiled
 from memcalc.components import Head
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
@@ -18,7 +19,8 @@ NUM_PIECES = 8
 @runs(Head)
 def output(ctx: Context, m: Head, x: Tensor) -> Tensor:
     """x (batch, seq, hidden) → loss (TransformerDecoder.unembed, and the recipe's _loss_step)."""
-    return LOSSES[ctx.settings.loss](ctx, m, x)
+    with ctx.tape.on_card():  # hooks that send saved tensors to the host are around the layers alone
+        return LOSSES[ctx.settings.loss](ctx, m, x)
 
 
 def cross_entropy(ctx: Context, m: Head, x: Tensor) -> Tensor:
@@ -27,13 +29,19 @@ def cross_entropy(ctx: Context, m: Head, x: Tensor) -> Tensor:
     logits = F.cast(logits_of(ctx, m, x), "float32", "logits in fp32")
     let_go(x, begin)
     ctx.shared["logits"] = logits
-    return F.nll_loss(F.log_softmax(logits), Tensor(ctx.tape, (ctx.batch, ctx.seq), "int64", None))
+    return loss_of(ctx, logits, Tensor(ctx.tape, (ctx.batch, ctx.seq), "int64", None))
 
 
 def logits_of(ctx: Context, m: Head, x: Tensor) -> Tensor:
-    """Hidden states through the output layer, never sent to the host (NoOpManager)."""
-    with ctx.tape.on_card():
-        return ctx.run(m.proj, x)
+    """Hidden states through the output layer."""
+    return ctx.run(m.proj, x)
+
+
+def loss_of(ctx: Context, logits: Tensor, labels: Tensor) -> Tensor:
+    """Cross entropy in fp32."""
+    if compiled.is_compiled(ctx):
+        return compiled.loss_of(logits, labels)
+    return F.nll_loss(F.log_softmax(F.cast(logits, "float32", "logits in fp32")), labels)
 
 
 def let_go(x: Tensor, begin: int) -> None:
@@ -54,7 +62,7 @@ def chunked_output(ctx: Context, m: Head, x: Tensor) -> Tensor:
     labels = [ctx.tape.new((Axis("batch", ctx.batch.size * several), piece.shape[1]), "int64", "labels of a piece") for piece in logits]
     loss: Tensor | None = None
     for piece, target in zip(logits, labels, strict=True):
-        one = F.nll_loss(F.log_softmax(F.cast(piece, "float32", "logits in fp32")), target)
+        one = loss_of(ctx, piece, target)
         loss = one if loss is None else F.add(loss, one, "loss so far")
     assert loss is not None
     return loss
@@ -79,7 +87,7 @@ def linear_cross_entropy(ctx: Context, m: Head, x: Tensor) -> Tensor:
 def loss_of_piece(ctx: Context, m: Head, x: Tensor, labels: Tensor) -> Tensor:
     """compute_cross_entropy: logits in both precisions until its loss is there."""
     logits = logits_of(ctx, m, x)
-    return F.nll_loss(F.log_softmax(F.cast(logits, "float32", "logits in fp32")), labels)
+    return loss_of(ctx, logits, labels)
 
 
 def pieces(whole: Axis) -> list[Axis]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memcalc.code.context import Context, runs
+from memcalc.code.torchtune import compiled
 from memcalc.code.transformers import norm as transformers
 from memcalc.components import RMSNorm
 from memcalc.tape import functional as F
@@ -12,6 +13,8 @@ from memcalc.tape.tensor import Tensor
 @runs(RMSNorm)
 def rms_norm(ctx: Context, m: RMSNorm, x: Tensor) -> Tensor:
     """As transformers', but that the fp32 copy has a variable to the end (RMSNorm.forward); Gemma's is the same (GemmaRMSNorm.forward)."""
+    if compiled.is_compiled(ctx):
+        return compiled.rms_norm(x, ctx.parameter(next(m.own_weights())))
     if m.style != "llama":
         return transformers.rms_norm(ctx, m, x)
     weight = ctx.parameter(next(m.own_weights()))

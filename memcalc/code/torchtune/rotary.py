@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from memcalc.code.context import Context
+from memcalc.code.torchtune import compiled
 from memcalc.components import Rotary
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
@@ -15,6 +16,8 @@ ONE = Axis("one", 1)
 
 def turn(ctx: Context, m: Rotary, x: Tensor, name: str) -> Tensor:
     """x (batch, seq, heads, head_dim) → the same (RotaryPositionalEmbeddings.forward and its relatives)."""
+    if compiled.is_compiled(ctx):
+        return compiled.turned(x, name)
     return turn_pairs(ctx, x, name) if m.style == "interleaved" else turn_halves(ctx, m, x, name)
 
 

@@ -228,7 +228,7 @@ class Sharded(Strategy):
         if part.block.role == "head" and self.accumulates_whole:
             walk.alloc("gradients/tied table's from the head", table, Reason("num_params * width", {}, "torch/csrc/autograd/engine.cpp"))
         elif part.block.role == "embedding":
-            walk.touch("gradients/sum of a tied table's", 2 * table)
+            walk.touch("gradients/sum of a tied table's", (1 if self.plan.settings.sums_in_place else 2) * table)
             if self.accumulates_whole:
                 walk.free("gradients/tied table's from the head", table)
 

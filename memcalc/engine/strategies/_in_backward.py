@@ -36,7 +36,10 @@ class InBackward(Marked):
         if getattr(part.block.module, "tied", False) or part.block.role == "embedding":
             waited, self._waiting = self._waiting, []
             for record in waited:
-                walk.touch("gradients/sum of a tied table's", 2 * mark.num_bytes, Reason("2 * num_params * width", {}, "torch/csrc/autograd/input_buffer.cpp"))
+                copies = 1 if self.plan.settings.sums_in_place else 2
+                walk.touch(
+                    "gradients/sum of a tied table's", copies * mark.num_bytes, Reason("2 * num_params * width", {}, "torch/csrc/autograd/input_buffer.cpp")
+                )
                 walk.free(record.path, record.num_bytes)
         return (mark,)
 

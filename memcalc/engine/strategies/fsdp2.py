@@ -59,11 +59,14 @@ class Engine(Sharded):
         self.ahead: Unit | None = None
 
     def groups(self) -> list[tuple[Part, ...]]:
-        """Layers; and if asked, the table by itself, and the final norm with the head. A tied table makes all of these one: the root."""
+        """Layers; and if asked, the table by itself, and the final norm with the head (torchtune leaves the norm to the root).
+
+        A tied table makes all of these one: the root.
+        """
         if not self.job.run.sharding.fsdp_wrap_ends or self.job.model.tied:
             return super().groups()
         parts = [part for part in self.plan.parts if part.shards]
-        tail = tuple(part for part in parts if part.block.role in ("norm", "head"))
+        tail = tuple(part for part in parts if part.block.role in (("head",) if self.job.run.code == "torchtune" else ("norm", "head")))
         return [(part,) for part in parts if is_layer(part) or part.block.role == "embedding"] + ([tail] if tail else [])
 
     def reshards(self, unit: Unit) -> bool:

@@ -35,9 +35,11 @@ def checkpoint(ctx: Context, function: Function, *inputs: Tensor, first: Callabl
         with ctx.at(place), tape.enable_grad():
             made = _one(function(*again))
         edge: Edge = (made.node, made.index) if made.node is not None else None
+        output = made if ctx.settings.code == "megatron" else None  # a variable of CheckpointFunction.backward (megatron/core/tensor_parallel/random.py)
         del made, early
         with ctx.at(place):
             tape.backward(edge, [g], since=since)
+        del output
         return gradients(again)
 
     tape.record(out, inputs, inputs, backward)

@@ -105,6 +105,7 @@ class Context:
         waiting: where gradients wait for the backward pass of all blocks.
         selection: what the layer that runs keeps under a checkpoint (`memcalc.code.torchtitan.selection`).
         differentiable: names of shared tensors that gradients flow through, whether or not what runs is recorded.
+        passing: what was made inside of the next product for that alone, and goes with it where nothing is recorded.
     """
 
     def __init__(self, tape: Tape, settings: Settings) -> None:
@@ -119,6 +120,7 @@ class Context:
         self.waiting: list[Leaf] = []
         self.differentiable: set[str] = set()
         self.selection: Any = None
+        self.passing: Tensor | None = None
         self._modules: list[str] = []
         self._cache: list[Tensor] = []
 

@@ -126,7 +126,7 @@ class _Recording:
         happened = events[begin:]
         profile = Profile(sum_up(happened), Span(), Span(), went.out, went.made, forward_steps=split(happened) if is_marked else ())
         profile.frees_input = any(sign < 0 and record is self.taken for sign, record in happened)
-        profile.holds_output = ctx.holds_output
+        profile.holds_output, profile.reruns = ctx.holds_output, self.again
         begin = len(events)
         self.release()
         profile.release = sum_up(events[begin:])
@@ -216,6 +216,7 @@ class _Recording:
         }
         self.y = None
         begin = len(events)
+        variables: list[Tensor] = []  # what Megatron-core's checkpoint has while its graph runs back (tensor_parallel/random.py, CheckpointFunction.backward)
         if self.again:
             if not self.inputs:
                 self.fetch()
@@ -223,6 +224,8 @@ class _Recording:
             with tape.enable_grad(), tape.on_card():
                 second = self.once()
             edge = (second.node, second.index) if second.node is not None else None
+            if ctx.settings.code == "megatron":
+                variables += [second, *(g for g in grad if g is not None)]
             del second
             tape.weight_casts.clear()
         lingering = [t for tensors in ctx.lingering.values() for t in (*tensors, *saved_above(tensors))]
@@ -230,6 +233,7 @@ class _Recording:
         if self.again and ctx.settings.code != "megatron":
             edge = _put_off(tape, edge, grad, begin)
         tape.backward(edge, grad)
+        variables.clear()
         if tape.host is not None:
             tape.host.settle()
         self.inputs.clear()

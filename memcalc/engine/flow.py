@@ -55,6 +55,7 @@ class Profile:
         host_bytes: what it has saved on the host.
         awaiting_bytes: gradients that wait for those of weights where these are put off (zero bubble).
         runs: it is used at all; the vision tower of a model that sees no images is not.
+        reruns: it runs again in backward.
     """
 
     forward: Span
@@ -69,6 +70,7 @@ class Profile:
     saves_output: bool = False
     holds_output: bool = True
     runs: bool = True
+    reruns: bool = False
     host_bytes: Any = 0
     awaiting_bytes: Any = 0
     grades: frozenset[str] = frozenset()

@@ -136,6 +136,7 @@ class _Trial:
 
 def _try(plan: Plan, strategy: Strategy, *, detailed: bool, paired: Any) -> _Trial:
     walk = Walk(detailed=detailed)
+    strategy.behind(walk)
     walk.alloc(PAIRED, paired, WHY_PAIRED)
     with walk.window("forward"):
         step.forward(walk, plan, strategy)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from memcalc.code.context import Context, runs
 from memcalc.code.megatron import lora
 from memcalc.code.megatron.core_attention import core_attention
+from memcalc.code.megatron.options import options
 from memcalc.components import Attention
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
@@ -19,17 +20,19 @@ from memcalc.units import ceil_div
 @runs(Attention)
 def attention(ctx: Context, m: Attention, x: Tensor) -> Tensor:
     """x (sequence, batch, hidden), normalised → (sequence, batch, hidden), without the output's bias."""
-    query, key, value = project(ctx, m, x)
+    made = project(ctx, m, x)
     del x
+    query, key, value = made
     if m.q_norm is not None:
         query = ctx.run(m.q_norm, query, "q_norm")
     if m.k_norm is not None:
         key = ctx.run(m.k_norm, key, "k_norm")
+    made = (query, key, value)  # the forward has all three as they were before rotary positions until it returns (qkv_output)
     if m.rotary is not None:
-        query, key = rotate(query, "query"), rotate(key, "key")
-    out = core_attention(ctx, query, key, value, dropout=m.dropout)
-    del query, key, value
-    return lora.row(ctx, out, m.o, "attention branch")
+        query, key = rotate(ctx, query, "query"), rotate(ctx, key, "key")
+    out = lora.row(ctx, core_attention(ctx, query, key, value, dropout=m.dropout), m.o, "attention branch")
+    del made
+    return out
 
 
 def project(ctx: Context, m: Attention, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -73,8 +76,42 @@ def gather_last(x: Tensor, axis: Axis) -> Tensor:
     return out
 
 
-def rotate(x: Tensor, name: str) -> Tensor:
-    """One kernel that keeps the angles alone, which are resident (fused_apply_rotary_pos_emb)."""
+def rotate(ctx: Context, x: Tensor, name: str) -> Tensor:
+    """One kernel that keeps the angles alone, which are resident (fused_apply_rotary_pos_emb), or operator by operator."""
+    if not options(ctx).rope_fusion:
+        return turn(ctx, x, name)
     out = like(x, f"{name} after rotary")
     x.tape.record(out, (x,), (), lambda wants, g: (like(g, f"gradient of rotary {name}"),))
+    return out
+
+
+def turn(ctx: Context, x: Tensor, name: str) -> Tensor:
+    """``t * cos + rotate_half(t) * sin``, put together with a rest of no width, whose gradient is zeros (_apply_rotary_pos_emb_bshd). Keeps cos and sin."""
+    tape, dim = x.tape, x.shape[-1]
+    half = (*x.shape[:-1], Axis("head_dim / 2", dim.size // 2))
+    with tape.no_grad():
+        cos, sin = (F.cast(F.scale(tape.new((ctx.seq, dim), "float32", f"{n} in fp32"), f"scaled {n}"), x.dtype, n) for n in ("cos", "sin"))
+    first, second = like(x, "product with cos"), tape.new(half, x.dtype, "negative half")
+    turned = like(x, "halves exchanged")
+    del second
+    second = like(x, "product with sin")
+    del turned
+    total = like(x, "sum of products")
+    del first, second
+    out = like(x, f"{name} after rotary")
+    del total
+
+    def backward(wants: tuple[bool, ...], g: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor]:
+        by_sin, part = like(g, "gradient times sin"), tape.new(half, g.dtype, "negative half")
+        exchanged = like(g, "gradient of halves exchanged")
+        del by_sin, part
+        by_cos = like(g, "gradient times cos")
+        total = like(g, "sum of gradients")
+        del exchanged, by_cos
+        rest = like(g, "zeros for the rest")
+        made = like(g, f"gradient of rotary {name}")
+        del total, rest
+        return (made,)
+
+    tape.record(out, (x,), (cos, sin), backward)
     return out

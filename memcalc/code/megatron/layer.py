@@ -54,6 +54,7 @@ def branch(ctx: Context, norm: Component | None, body: Component, x: Tensor, *, 
 
 def _run(ctx: Context, norm: Component | None, body: Component, x: Tensor, names: tuple[str, str]) -> Tensor:
     h = x if norm is None else ctx.run(norm, x, names[0])
+    ctx.passing = h if norm is not None and (is_fused(body) or isinstance(body, (GatedMLP, MLP))) else None
     return ctx.run(body, h, names[1])
 
 

@@ -31,11 +31,15 @@ def column(ctx: Context, x: Tensor, linears: Sequence[Linear | LoraLinear], out:
     """
     result = parallel.column(ctx, x, [p for linear in linears for p in base_parameters(ctx, linear)], out, name)
     adapter = next((linear for linear in linears if isinstance(linear, LoraLinear)), None)
-    if adapter is None:
-        return result
-    with ctx.inside(adapter.module_name):
-        x = parallel.gather_sequence(ctx, x, "gathered input of the adapter")
-        return F.add(result, updated(ctx, adapter, x, out), f"{name} with update")
+    if adapter is not None:
+        with ctx.inside(adapter.module_name):
+            whole = parallel.gather_sequence(ctx, x, "gathered input of the adapter")
+            result = F.add(result, updated(ctx, adapter, whole, out), f"{name} with update")
+    if x is ctx.passing:
+        ctx.passing = None
+        if not ctx.tape.grad_enabled and x.storage is not None:
+            x.storage.drop()
+    return result
 
 
 def row(ctx: Context, x: Tensor, linear: Linear | LoraLinear, name: str) -> Tensor:

@@ -39,11 +39,12 @@ def _moe(ctx: Context, m: MoE, x: Tensor) -> Tensor:
         flat = parallel.plain(ctx, flat, parallel.parameters(ctx, m.into_latent), m.into_latent.outputs, "latent")
     send = dispatch.DISPATCHERS[options(ctx).dispatcher](ctx, m)
     with ctx.inside("experts"):
-        rows, scores = send.dispatch(flat, probs, routing)
+        rows, scores = send.permute(flat, probs, routing)
         del flat, probs, routing
-        out = grouped_mlp(ctx, m.experts, rows, scores)
-        del rows, scores
-        out = send.combine(out)
+        got, scores = send.send(rows, scores)
+        returned = send.give_back(computed(ctx, m.experts, send, got, scores))
+        out = send.unpermute(returned)
+        del rows, got, scores, returned
     if m.from_latent is not None:
         out = parallel.plain(ctx, out, parallel.parameters(ctx, m.from_latent), m.from_latent.outputs, "output of experts")
     out = view(out, x.shape)
@@ -67,6 +68,13 @@ def shared_experts(ctx: Context, m: MoE, x: Tensor) -> Tensor | None:
     return run(x)
 
 
+def computed(ctx: Context, m: Experts, send: dispatch.AllToAll | dispatch.AllGather, rows: Tensor, scores: Tensor) -> Tensor:
+    """What this rank's experts say of the rows that they got, which whoever calls has, too (routed_experts_compute)."""
+    ordered, by_row = send.sort(rows, scores)
+    out = grouped_mlp(ctx, m, ordered, by_row)
+    return send.unsort(out)
+
+
 def grouped_mlp(ctx: Context, m: Experts, x: Tensor, scores: Tensor) -> Tensor:
     """Rows sorted by expert and their scores → rows: the first product saves them, the fused activation its output and the scores."""
     params = [ctx.parameter(weight) for weight in m.own_weights()]
@@ -84,10 +92,8 @@ def grouped_mlp(ctx: Context, m: Experts, x: Tensor, scores: Tensor) -> Tensor:
     if "moe_act" in options(ctx).recompute and ctx.settings.training:
         kept = WithoutOutput(ctx)
         (hidden,) = kept.run(activate, both, scores)
-        del both
         return kept.drop(adapted(ctx, m, grouped(ctx, hidden, down, m.hidden, "down of rows"), hidden, up=False))
     hidden = activate(both, scores)
-    del both, scores
     return adapted(ctx, m, grouped(ctx, hidden, down, m.hidden, "down of rows"), hidden, up=False)
 
 

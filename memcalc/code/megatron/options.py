@@ -24,6 +24,8 @@ class Options:
         cp_comm_type: how context-parallel ranks share keys and values.
         dispatcher: how tokens get to their experts.
         router_dtype: of the router's logits, where it is not that of the model.
+        permute_fusion: rows are put in order by Transformer Engine's kernels.
+        rope_fusion: rotary positions are applied by one kernel.
         fp8: products inside layers are in fp8.
     """
 
@@ -36,6 +38,8 @@ class Options:
     cp_comm_type: Literal["p2p", "all_gather", "a2a"] = "p2p"
     dispatcher: Literal["alltoall", "allgather"] = "alltoall"
     router_dtype: str | None = None
+    permute_fusion: bool = False
+    rope_fusion: bool = True
     fp8: bool = False
 
 

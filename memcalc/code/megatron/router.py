@@ -32,13 +32,19 @@ def route(ctx: Context, m: Router, x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def gating(ctx: Context, m: Router, x: Tensor) -> Tensor:
-    """Logits in the router's dtype; saves x as it is, and the weight."""
+    """Logits in the router's dtype; saves x as it is, and the weight. Of another dtype both are cast again for backward, which answers in theirs."""
     params = [ctx.parameter(weight) for weight in m.own_weights() if not weight.frozen]
-    out = x.tape.new((x.shape[0], m.experts), options(ctx).router_dtype or x.dtype, "logits")
+    dtype = options(ctx).router_dtype or x.dtype
+    out, wide = x.tape.new((x.shape[0], m.experts), dtype, "logits"), dtype != x.dtype
 
     def backward(wants: tuple[bool, ...], g: Tensor, x: Tensor, *weights: Tensor) -> tuple[Tensor | None, ...]:
-        of_x = like(x, "gradient of input of router") if wants[0] else None
-        return (of_x, *(g.tape.new(p.shape, p.dtype, "gradient of weight") if w else None for p, w in zip(params, wants[1:], strict=True)))
+        of_x = like(x, "gradient of input of router", dtype) if wants[0] else None
+        again = like(x, "input of router, cast", dtype) if wide and any(wants[1:]) else None
+        grads = [g.tape.new(p.shape, dtype, "gradient of weight") if w else None for p, w in zip(params, wants[1:], strict=True)]
+        del again
+        narrow = (lambda t, name: None if t is None else like(t, name, x.dtype)) if wide else (lambda t, name: t)
+        of_x = narrow(of_x, "gradient of input of router, cast")
+        return (of_x, *(narrow(grad, "gradient of weight, cast") for grad in grads))
 
     x.tape.record(out, (x, *params), (x, *params), backward)
     return out

@@ -67,6 +67,9 @@ class Strategy:
                 if s.trainable:
                     walk.alloc(f"gradients/{s.path}", s.num_params * part.block.repeat * s.width)
 
+    def behind(self, walk: Walk) -> None:
+        """What the backward pass before has left, which goes while the next forward pass runs; a part of what is resident."""
+
     # ------------------------------------------------------------------ around blocks
     def begin_forward(self, walk: Walk) -> None:
         """Before the first block."""

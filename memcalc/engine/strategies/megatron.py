@@ -7,6 +7,7 @@ transformer_engine/pytorch/optimizers/fused_adam.py.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import reduce
 from typing import Any, NamedTuple
 
 from memcalc.code.context import Settings
@@ -18,12 +19,13 @@ from memcalc.engine.plan import Plan, Shard
 from memcalc.engine.result import Term
 from memcalc.engine.settings import components
 from memcalc.engine.strategies._fp8 import fp8_copies
-from memcalc.engine.strategies.base import Strategy
+from memcalc.engine.strategies._routed import Routed, experts_of
 from memcalc.engine.walk import Reason, Walk
 from memcalc.errors import InputError, UnknownNameError
 from memcalc.formulas import megatron
 from memcalc.specs.job import Job
 from memcalc.specs.run import Run
+from memcalc.tape.span import maximum
 
 
 class Buffer(NamedTuple):
@@ -44,7 +46,7 @@ class Buffer(NamedTuple):
     numel: Any
 
 
-class Engine(Strategy):
+class Engine(Routed):
     """Megatron's data parallelism; `zero` 1 is the distributed optimizer."""
 
     keep_gradients = False
@@ -90,6 +92,8 @@ class Engine(Strategy):
         if self.job.run.task == "train" and self.job.run.sharding.gradient_accumulation_fusion:
             self._dummies(walk)
         self._global_buffer(walk)
+        self.tables(walk)
+        self.behind(walk)
 
     def states(self, walk: Walk) -> None:
         """Gradient buffers, main parameters, moments; with the distributed optimizer the latter two of this rank's part of each buffer."""
@@ -162,19 +166,21 @@ class Engine(Strategy):
         )
 
     def _global_buffer(self, walk: Walk) -> None:
-        """The buffer that the output layer gathers its input in, and unfused attention its scores (GlobalMemoryBuffer)."""
-        settings = self.plan.settings
-        tokens = settings.batch * settings.seq
-        sizes = []
+        """The buffer that the output layer gathers its input in, a group's tokens for their experts, and unfused attention its scores (GlobalMemoryBuffer)."""
+        settings, job = self.plan.settings, self.job
+        tokens, sizes = settings.batch * settings.seq, []
         if settings.sp and any(part.block.role == "head" for part in self.plan.parts):
-            sizes.append(tokens * self.job.model.hidden_size)
+            sizes.append(tokens)
+        if settings.options.dispatcher == "allgather" and any(map(experts_of, self.plan.parts)):
+            sizes.append(tokens // (settings.tp if settings.sp else 1) * settings.ep * settings.etp)
+        total = reduce(maximum, sizes, 0) * job.model.hidden_size
         if settings.attention == "eager":
-            sizes.append(tokens * settings.seq * (self.job.model.num_heads // settings.tp))
-        if sizes:
+            total = total + tokens * settings.seq * (job.model.num_heads // settings.tp)
+        if sizes or settings.attention == "eager":
             walk.alloc(
                 "buffers/global memory buffer",
-                sum(sizes) * self.plan.width,
-                Reason("gathered input of the logits, attention scores", {}, "megatron/core/utils.py"),
+                total * self.plan.width,
+                Reason("gathered input of the logits or of experts, attention scores", {}, "megatron/core/utils.py"),
             )
 
     # ------------------------------------------------------------------ the step
@@ -232,5 +238,7 @@ def options_of(run: Run) -> Options:
         cp_comm_type=s.cp_comm_type,
         dispatcher=s.moe_token_dispatcher_type,
         router_dtype={"fp32": "float32", "fp64": "float64"}.get(s.moe_router_dtype or ""),
+        permute_fusion=s.moe_permute_fusion,
+        rope_fusion=s.apply_rope_fusion,
         fp8=run.fp8 is not None,
     )

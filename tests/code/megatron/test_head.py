@@ -43,3 +43,13 @@ def test_a_pipeline_holds_them_on_its_last_stage_only() -> None:
     by_stage = {r.rank["pp"]: {t.path for i in r.instants for t in i.terms} for r in answer.ranks}
     assert not any("lm_head" in path for path in by_stage[0])
     assert any("lm_head" in path for path in by_stage[1])
+
+
+@pytest.mark.parametrize("tp", [1, 2])
+def test_a_compiled_loss_copies_the_probabilities_for_its_gradient(tp: int) -> None:
+    """Ten bytes a token and entry in backward; in forward six as without."""
+    keys = {"tp": tp, "cross_entropy_fusion_impl": "native"}
+    instant = estimate_job(job(llama(), code="megatron", **keys)).instant("backward_peak")
+    copied = sum(t.bytes for t in instant.terms if t.path.endswith("/probabilities less ones"))
+    assert logits("backward_peak", **keys) + copied == 10 * TOKENS * VOCAB // tp
+    assert logits("forward_peak", **keys) == 6 * TOKENS * VOCAB // tp

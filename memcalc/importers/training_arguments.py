@@ -162,6 +162,15 @@ def finish(facts: Facts) -> None:
     fsdp.finish(facts, default_version=2, framework=VERSION)
 
 
+def packed(facts: Facts) -> None:
+    """Samples side by side in a sequence: flash attention needs nothing to keep them apart, other kernels a mask."""
+    by_position = facts.get("~padding_free", False) or (facts.get("~packing", False) and str(facts.get("~packing_strategy", "bfd")).startswith("bfd"))
+    split = facts.get("sharding.cp", 1) > 1
+    if not by_position or split or facts.get("attention") == "flash_attention_2" or facts.get("task", "train") != "train":
+        return
+    facts.put("packing", value=True, where=facts.where("~packing", "~padding_free"))
+
+
 def evaluated(facts: Facts, *, batch: int = 8) -> None:
     """An evaluation that may be the peak: of more sequences at once than are trained on.
 
@@ -181,4 +190,4 @@ def evaluated(facts: Facts, *, batch: int = 8) -> None:
         facts.put("evaluation.micro_batch", size, where)
 
 
-__all__ = ["IGNORED", "KEYS", "VERSION", "evaluated", "evaluates", "finish", "load_dtype", "mixed", "optimizer"]
+__all__ = ["IGNORED", "KEYS", "VERSION", "evaluated", "evaluates", "finish", "load_dtype", "mixed", "optimizer", "packed"]

@@ -24,6 +24,7 @@ def recognise(keys: Mapping[str, Any]) -> bool:
         ("stage" in keys and ("finetuning_type" in keys or "cutoff_len" in keys or "template" in keys))
         or ("finetuning_type" in keys)
         or ("infer_backend" in keys and "model_name_or_path" in keys)
+        or "export_dir" in keys
         or ("train_dataset" in keys and ("dist_config" in keys or "cutoff_len" in keys))
     )
 
@@ -76,6 +77,10 @@ def _optimizer(name: str) -> Rule:
     return write
 
 
+def _export(_facts: Facts, entry: Entry) -> None:
+    raise InputError(f"{entry.key}: a model is written there, and nothing is trained or served", where=entry.where)
+
+
 def _backend(facts: Facts, entry: Entry) -> None:
     if entry.word not in BACKENDS:
         raise InputError(f"{entry.key} {entry.value} is not counted; {', '.join(BACKENDS)} are", where=entry.where)
@@ -98,6 +103,7 @@ KEYS: dict[str, Rule] = {
     "use_llama_pro": when("", None, then="layers that it adds are spread over the model; the last are counted"),
     "train_dataset": lambda facts, entry: facts.put("~v1", value=True, where=entry.where),
     "cutoff_len": whole_number("seq_len"),
+    "neat_packing": switch("~padding_free"),
     "micro_batch_size": whole_number("micro_batch"),
     "global_batch_size": whole_number("~global_batch"),
     "quantization_bit": whole_number("~bits"),
@@ -129,6 +135,7 @@ KEYS: dict[str, Rule] = {
     "kernel_config.*": unless("auto"),
     "quant_config*": unless(),
     "infer_backend": _backend,
+    "export_dir": _export,
     "vllm_maxlen": whole_number("~longest"),
     "sglang_maxlen": whole_number("~longest"),
     "vllm_gpu_util": "serving.gpu_memory_utilization",
@@ -189,6 +196,7 @@ def finish(facts: Facts) -> None:
         facts.put("trainable_layers", facts.get("~trainable_layers", FREEZE_LAYERS), facts.where("~freeze", "~trainable_layers"))
     facts.default("~quant_type", "nf4", VERSION)
     facts.default("~double_quant", value=True, framework=VERSION)
+    training_arguments.packed(facts)
     training_arguments.evaluated(facts)
 
 
@@ -203,7 +211,7 @@ FORMAT = Format(
         *training_arguments.IGNORED,
         *adapters.IGNORED,
         *names(
-            "template max_samples plot_loss val_size pref_beta sample_backend init_config* lora_alpha packing neat_packing "
+            "template max_samples plot_loss val_size pref_beta sample_backend init_config* lora_alpha packing "
             "train_on_prompt mask_history shift_attn neft_alpha freeze_multi_modal_projector freeze_language_model top_p temperature ref_model "
             "reward_model adapter_name_or_path create_new_adapter media_dir image_max_pixels video_max_pixels enable_thinking "
             "rope_scaling eval_dataset model_class model_name tokenized_path print_param_status resize_vocab kernel_config quantization_device_map "

@@ -172,7 +172,7 @@ def finish(facts: Facts) -> None:
         facts.default("~mixed_precision", "bf16", TRL)
     facts.default("~load_dtype", "float32", TRL)
     facts.default("seq_len", 1024, TRL)
-    _packed(facts)
+    training_arguments.packed(facts)
     reinforcement.finish(facts)
     if "~old_names" not in facts.found and "task" not in facts.found:
         facts.default("loss", "chunked", TRL)
@@ -196,15 +196,6 @@ def _loaded(facts: Facts) -> None:
         facts.default(
             "~load_dtype", "float32", f"from_pretrained in transformers 4{known}; 5 takes the checkpoint's own: --dtype bfloat16, or torch_dtype in it"
         )
-
-
-def _packed(facts: Facts) -> None:
-    """Samples side by side in a sequence: flash attention needs nothing to keep them apart, other kernels a mask."""
-    by_position = facts.get("~padding_free", False) or (facts.get("~packing", False) and str(facts.get("~packing_strategy", "bfd")).startswith("bfd"))
-    split = facts.get("sharding.cp", 1) > 1
-    if not by_position or split or facts.get("attention") == "flash_attention_2" or facts.get("task", "train") != "train":
-        return
-    facts.put("packing", value=True, where=facts.where("~packing", "~padding_free"))
 
 
 FORMAT = Format(

@@ -42,3 +42,13 @@ def test_a_backend_that_is_not_known_is_refused() -> None:
 @pytest.mark.parametrize(("more", "products"), [("fp8: true\nfp8_backend: te\n", "te"), ("fp8: true\n", "torchao"), ("", None)])
 def test_products_in_fp8(more: str, products: str | None) -> None:
     assert run_of(SFT + more).get("fp8") == products
+
+
+def test_what_writes_a_model_is_refused() -> None:
+    with pytest.raises(InputError, match="nothing is trained or served"):
+        run_of("model: llama-3.1-8b\npeft_config: {name: lora}\nexport_dir: merged\n")
+
+
+def test_samples_packed_neatly_are_kept_apart_by_a_mask() -> None:
+    assert run_of(SFT + "neat_packing: true\n")["packing"] is True
+    assert run_of(SFT + "neat_packing: true\nflash_attn: fa2\n")["packing"] is False

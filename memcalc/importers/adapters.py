@@ -9,6 +9,8 @@ from memcalc.importers.rules import switch, whole_number
 def targets(facts: Facts, entry: Entry) -> None:
     """Names, a regular expression, or all-linear."""
     value = entry.value
+    if value in ("", []):
+        return  # as if it were not there
     if isinstance(value, list):
         value = [item.strip(" ,") if isinstance(item, str) else item for item in value]
     if isinstance(value, list) and len(value) == 1 and str(value[0]) in ("all-linear", "all", "all_linear"):

@@ -26,7 +26,7 @@ MARKS = (
 """Formats by names of arguments that no other has."""
 FILES = frozenset(names("config c cfg config_file config_yaml job.config_file job.config_path yaml_cfg config_path extra_llm_api_options"))
 """Flags that name a configuration of the program itself."""
-OWN_FILES = ("torchtune", "torchtitan", "vllm", "sglang", "trtllm", "nemo_rl", "ms_swift", "ms_swift_serve", "automodel", "litgpt")
+OWN_FILES = ("torchtune", "torchtitan", "vllm", "sglang", "trtllm", "nemo_rl", "ms_swift", "ms_swift_serve", "automodel", "litgpt", "unsloth")
 """Formats whose files are of the same format."""
 SHARED_FILES = ("deepspeed", "accelerate", "peft", "trainer")
 """Formats of files that say nothing of whose arguments stand beside them."""

@@ -24,7 +24,7 @@ MODULES = (
 SCRIPTS = (
     (r"pretrain_\w+\.py", "megatron"), (r"(run_)?train_gpt\.py", "megatron"), (r"main_(ppo|grpo)\.py", "verl"),
     (r"fsdp_sft_trainer\.py", "verl_sft"), (r"run_grpo\w*\.py", "nemo_rl"),
-    (r"launch_server(\.py)?", "sglang"), (r"api_server(\.py)?", "vllm"), (r"run_recipe\.py", "megatron"),
+    (r"launch_server(\.py)?", "sglang"), (r"api_server(\.py)?", "vllm"), (r"run_recipe\.py", "megatron"), (r"unsloth[-_]cli\.py", "unsloth"),
 )  # fmt: skip
 OTHERS = re.compile(r"pretrain_(bert|t5|retro|ict|biencoder|vision_\w+|mamba|hybrid|vlm)\.py")
 """Models of Megatron that are no GPT, by their scripts."""
@@ -107,7 +107,7 @@ def _script(facts: Facts, words: list[str], *, alone: bool = False) -> None:
     format_name = found or by_keys(split(rest))
     if alone and "~started" in facts.found:
         facts.put("~world", facts.get("~started"), facts.where("~started"))
-    elif alone and format_name in ("trainer", "llamafactory", "ms_swift", "axolotl", "litgpt"):
+    elif alone and format_name in ("trainer", "llamafactory", "ms_swift", "axolotl", "litgpt", "unsloth"):
         facts.put("~world", 1, "a single process")
     if format_name == "trainer":
         trl.named(facts, name if module or name.endswith(".py") else "", where=name)
@@ -228,6 +228,13 @@ def _automodel(facts: Facts, words: list[str]) -> None:
     read_arguments(facts, parsed.without("nproc_per_node", "nnodes"), "automodel", positional=True)
 
 
+def _unsloth(facts: Facts, words: list[str]) -> None:
+    if words[:1] != ["train"]:
+        raise InputError(f"unsloth {words[0] if words else ''}: `unsloth train` was expected", where="command")
+    facts.put("~world", 1, "a single process")
+    read_arguments(facts, words[1:], "unsloth", positional=True)
+
+
 def _litgpt(facts: Facts, words: list[str]) -> None:
     if words[:1] == ["finetune"]:
         words = ["finetune_lora", *words[1:]]
@@ -258,6 +265,7 @@ OWN: dict[str, Any] = {
     "megatron": _megatron,
     "automodel": _automodel,
     "litgpt": _litgpt,
+    "unsloth": _unsloth,
     "tune": _tune,
     "vllm": _vllm,
     "sglang": _sglang,

@@ -66,6 +66,11 @@ KEYS: dict[str, Rule] = {
     "lora.finetune_vision_layers": unless("false", "true"),
     "lora.use_dora": switch("lora.use_dora"),
 }
+FLAGS: dict[str, Rule] = {
+    **{key.partition(".")[2]: rule for key, rule in KEYS.items() if "." in key and key != "model.name"},
+    "dtype": training_arguments.load_dtype,
+}
+"""The same without their sections, as its commands take them."""
 
 
 def finish(facts: Facts) -> None:
@@ -83,9 +88,10 @@ FORMAT = Format(
     version=VERSION,
     rank=TRAINER,
     recognise=recognise,
-    keys=KEYS,
+    keys={**KEYS, **FLAGS},
     ignored=names(
-        "data.* data logging.* training.* lora.* lora model.* export.* name version"
+        "data.* data logging.* training.* lora.* lora model.* export.* name version dataset lora_alpha bias random_state use_rslora loftq_config warmup_steps "
+        "max_steps learning_rate weight_decay lr_scheduler_type seed output_dir report_to save_* push_* hub_* logging_steps quantization* dry_run num_epochs"
     ),
     defaults={"micro_batch": 2, "grad_accum": 4, "seq_len": 2048, "optimizer": "adamw_8bit", "~lora": True, "lora.r": 16, "lora.target_modules": "all-linear",
               "recompute": "full", "~double_quant": False},

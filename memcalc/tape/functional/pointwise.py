@@ -121,17 +121,7 @@ def mul(x: Tensor, y: Tensor, name: str = "product") -> Tensor:
 
 def pow2(x: Tensor, name: str = "square") -> Tensor:
     """``x.pow(2)``. Saves x; backward is ``grad * (2 * x.pow(1))``."""
-    out = like(x, name)
-
-    def backward(wants: tuple[bool, ...], g: Tensor, x: Tensor) -> tuple[Tensor]:
-        power = like(x, "power")
-        twice = like(x, "twice the power")
-        made = like(x, "gradient of square")
-        del power, twice
-        return (made,)
-
-    x.tape.record(out, (x,), (x,), backward)
-    return out
+    return _in_steps(x, name, ("power", "twice the power", "gradient of square"))
 
 
 def mean(x: Tensor, name: str = "mean") -> Tensor:
@@ -143,32 +133,26 @@ def mean(x: Tensor, name: str = "mean") -> Tensor:
 
 
 def rsqrt(x: Tensor, name: str = "rsqrt") -> Tensor:
-    """``torch.rsqrt(x)``. Saves its result."""
-    out = like(x, name)
-
-    def backward(wants: tuple[bool, ...], g: Tensor, result: Tensor) -> tuple[Tensor]:
-        cube = like(result, "cube")
-        half = like(result, "half of gradient")
-        made = like(result, "gradient of rsqrt")
-        del cube, half
-        return (made,)
-
-    x.tape.record(out, (x,), (out,), backward)
-    return out
+    """``torch.rsqrt(x)``. Saves its result; backward is ``-0.5 * grad * result.pow(3)``."""
+    return _in_steps(x, name, ("cube", "half of gradient", "gradient of rsqrt"), saves_result=True)
 
 
 def inverse_root(x: Tensor, name: str = "power") -> Tensor:
     """``torch.pow(x, -0.5)``. Saves x; backward is ``grad * (-0.5 * x.pow(-1.5))``."""
+    return _in_steps(x, name, ("power", "half of the power", "gradient of power"))
+
+
+def _in_steps(x: Tensor, name: str, steps: tuple[str, str, str], *, saves_result: bool = False) -> Tensor:
+    """An operator whose backward goes over two temporaries the size of what it saved."""
     out = like(x, name)
 
-    def backward(wants: tuple[bool, ...], g: Tensor, x: Tensor) -> tuple[Tensor]:
-        power = like(x, "power")
-        half = like(x, "half of the power")
-        made = like(x, "gradient of power")
-        del power, half
+    def backward(wants: tuple[bool, ...], g: Tensor, saved: Tensor) -> tuple[Tensor]:
+        first, second = like(saved, steps[0]), like(saved, steps[1])
+        made = like(saved, steps[2])
+        del first, second
         return (made,)
 
-    x.tape.record(out, (x,), (x,), backward)
+    x.tape.record(out, (x,), (out if saves_result else x,), backward)
     return out
 
 

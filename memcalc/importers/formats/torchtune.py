@@ -30,6 +30,8 @@ FAMILIES = {
 """Catalogue names by torchtune's families; the size goes in between."""
 FUSED = {"q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj", "gate_proj": "gate_up_proj", "up_proj": "gate_up_proj"}
 """Phi's layers that torchtune writes as several."""
+KNOWN = ("llama-2", "llama-3", "codellama", "mistral", "qwen2", "qwen3", "gemma-2b", "gemma-7b", "phi-3", "phi-4")
+"""Catalogue names whose modules are transcribed begin so."""
 PREFERENCES = {"dpo": "dpo", "rso": "dpo", "ipo": "dpo", "simpo": "simpo"}
 """Tasks by what stands in the name of a loss."""
 MLP = ("gate_proj", "up_proj", "down_proj")
@@ -81,7 +83,8 @@ def _loss(facts: Facts, entry: Entry) -> None:
     elif "grpo" in name or "ppo" in name:
         facts.put("~reinforced", value=True, where=entry.where)
     else:
-        facts.put("loss", "chunked_output" if "linear" in name or "chunked" in name else "cross_entropy", entry.where)
+        known = {"linear": "linear_cross_entropy", "chunked": "chunked_output"}
+        facts.put("loss", next((loss for mark, loss in known.items() if mark in name), "cross_entropy"), entry.where)
 
 
 def _teacher(facts: Facts, entry: Entry) -> None:
@@ -119,6 +122,7 @@ KEYS: dict[str, Rule] = {
     "enable_activation_offloading": switch("offload.activations", "cpu", None),
     "dtype": "dtype",
     "compile": switch("torch_compile", off=None),
+    "dataset.packed": switch("packing", off=None),
     "ac_mode": unless("none", why="every n-th layer; all are counted"),
     "quantizer._component_": unless(why="fake quantisation keeps copies of its own"),
     "teacher_model._component_": _teacher,
@@ -149,6 +153,7 @@ def finish(facts: Facts) -> None:
     if "~optimizer" not in facts.found:
         _generates(facts)
         return
+    own = _own(facts)
     if "~optimizer" in facts.found:
         name = facts.get("~optimizer")
         fused = name == "adamw_torch" and facts.get("~fused", False)
@@ -158,7 +163,7 @@ def finish(facts: Facts) -> None:
         modules += MLP if facts.get("~mlp_modules", False) else ()
         modules += ["lm_head"] if facts.get("~head_module", False) else []
         where = facts.where("~attention_modules", "~mlp_modules")
-        if str(facts.get("model")).startswith(("phi-3", "phi-4")):
+        if not own and str(facts.get("model")).startswith(("phi-3", "phi-4")):
             modules = list(dict.fromkeys(FUSED.get(name, name) for name in modules))
             facts.unused.append(f"{where}: torchtune adapts the parts of Phi's fused layers one by one; an adapter of the whole is counted")
         facts.put("lora.target_modules", modules, where)
@@ -172,6 +177,19 @@ def finish(facts: Facts) -> None:
     if facts.cards > 1 or {"sharding.fsdp_wrap_ends", "offload.params"} & set(facts.found):
         facts.default("sharding.engine", "fsdp2", VERSION)
         facts.default("sharding.fsdp_wrap_ends", value=False, framework=VERSION)
+
+
+def _own(facts: Facts) -> bool:
+    """Whether torchtune's modules run, which are known of most of its models in training; else transformers' stand for them, without its own loss."""
+    known = str(facts.get("model", "llama")).startswith(KNOWN) and "vision" not in str(facts.get("model"))
+    alone = facts.get("task", "train") == "train" and not any(int(facts.get(f"sharding.{degree}", 1)) > 1 for degree in ("tp", "cp"))
+    if known and alone:
+        facts.default("code", "torchtune", VERSION)
+        return True
+    if facts.get("loss") == "linear_cross_entropy":
+        facts.put("loss", "chunked_output", facts.where("loss"))
+        facts.unused.append(f"{facts.where('loss')}: LinearCrossEntropyLoss of transformers' modules; logits of all pieces together are counted")
+    return False
 
 
 def _in_backward(facts: Facts) -> None:

@@ -47,6 +47,13 @@ def test_a_loss_or_a_teacher_says_the_task() -> None:
     assert (student["task"], student["roles.teacher.model"]) == ("distill", "llama-3.1-70b")
 
 
+def test_its_own_modules_run_where_they_are_known() -> None:
+    """Else transformers' stand for them, without the loss that only torchtune has."""
+    assert (told(FULL)["code"], told(FULL)["loss"]) == ("torchtune", "linear_cross_entropy")
+    for other in (FULL + "tensor_parallel_dim: 2\n", FULL.replace("llama3_1.llama3_1_8b", "gemma2.gemma2_9b")):
+        assert (told(other, gpus=4).get("code"), told(other, gpus=4)["loss"]) == (None, "chunked_output")
+
+
 def test_the_head_may_have_an_adapter() -> None:
     assert told(LORA)["lora.target_modules"] == ["q_proj", "lm_head"]
 

@@ -88,13 +88,14 @@ class Embedding(Component):
         mask_each: masks of windows are made for each sequence of the batch (Llama 4).
         style: whose order of steps: ``decoder`` (tokens alone), ``gpt2`` (positions summed by the model's own code, which holds both
             summands), ``opt`` (likewise, positions counted from a mask), ``bloom`` (normalised by the model's own code), ``bert`` (all in
-            an embedding module, positions from a buffer), ``roberta`` (likewise, positions counted for each sequence).
+            an embedding module, positions from a buffer), ``roberta`` (likewise, positions counted for each sequence), ``deberta`` (likewise from
+            a buffer, times a mask).
         adapter: low-rank, of the token table.
         original: the frozen token table, where a copy of it is trained.
         prompt: makes virtual tokens before those of the batch, or before the keys of each layer.
         inputs: makes inputs for each layer (Gemma 4 E2B).
         streams: makes several of what comes out (Gemma 3n).
-        others: tables of other kinds of tokens, whose rows take their places (Gemma 3n).
+        others: what runs on what comes out, and what layers share (Gemma 3n's tables of other kinds of tokens, DeBERTa's distances).
     """
 
     vocab: Axis
@@ -113,7 +114,7 @@ class Embedding(Component):
     masks: tuple[int | None, ...] = ()
     mask_each: bool = False
     reserved_positions: int = 0
-    style: Literal["decoder", "gpt2", "opt", "bloom", "bert", "roberta"] = "decoder"
+    style: Literal["decoder", "gpt2", "opt", "bloom", "bert", "roberta", "deberta"] = "decoder"
     adapter: TableAdapter | None = None
     original: Original | None = None
     prompt: PromptEncoder | None = None

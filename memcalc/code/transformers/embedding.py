@@ -158,6 +158,25 @@ def bert(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
     return x if m.project is None else ctx.run(m.project, x)
 
 
+def deberta(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
+    """The sum of tokens, positions and types, normalised, times a mask (DebertaV2Embeddings.forward); who calls it holds token types."""
+    types = each_sequence(ctx, "token_type_ids")
+    x = look_up(ctx, m, ids)
+    if m.positions:
+        x = F.add(x, positions(ctx, m, Tensor(ctx.tape, (Axis("one", 1), ctx.seq), "int64", None)), "embeds")
+    else:
+        unused = ctx.tape.new(x.shape, x.dtype, "zeros for positions")
+    if m.token_types:
+        x = F.add(x, F.embedding(types, ctx.parameter(list(m.own_weights())[-1]), m.width, "token_type_embeds"), "embeds")
+    else:
+        ctx.shared["token_type_ids"] = types
+    assert m.norm is not None
+    x = F.mul(ctx.run(m.norm, x, "norm"), ctx.tape.new((ctx.batch, ctx.seq), x.dtype, "mask of ones"), "embeds of tokens")
+    if not m.positions:
+        del unused
+    return dropout(ctx, x, m.dropout)
+
+
 STYLES: dict[str, Callable[[Context, Embedding, Tensor], Tensor]] = {
     "decoder": decoder,
     "gpt2": gpt2,
@@ -165,5 +184,6 @@ STYLES: dict[str, Callable[[Context, Embedding, Tensor], Tensor]] = {
     "bloom": bloom,
     "bert": bert,
     "roberta": bert,
+    "deberta": deberta,
 }
 """The order of steps, by the name of the style."""

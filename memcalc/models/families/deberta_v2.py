@@ -1,95 +1,127 @@
-"""DeBERTa, and its versions 2 and 3 (He et al. 2020): BERT whose scores take distances between tokens into account; counted, not run.
+"""DeBERTa 2 and 3 (He et al. 2020): BERT whose scores take distances between tokens into account.
 
-Source: transformers, models/deberta_v2/modeling_deberta_v2.py, models/deberta/modeling_deberta.py.
+Source: transformers, models/deberta_v2/modeling_deberta_v2.py.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from memcalc.components import Embedding, LayerNorm, Linear, MaskedHead
-from memcalc.components.vision import Parts
+from memcalc.components import MLP, Embedding, LayerNorm, Linear, MaskedHead, PostNormLayer
+from memcalc.components.deberta import DisentangledAttention, Distances
 from memcalc.models.config import Config
-from memcalc.models.families import _counted as counted
+from memcalc.models.families import _text as text
+from memcalc.models.families._decoder import Sizes
 from memcalc.models.families.bert import encoder_sizes
 from memcalc.models.families.distilbert import ID_BYTES
-from memcalc.specs.model import Axis, Block, Component, ModelSpec, Weight
+from memcalc.specs.model import Block, ModelSpec
 
-MODEL_TYPES = ("deberta-v2", "deberta")
-ARCHITECTURES = {"DebertaV2ForMaskedLM": "deberta-v2", "DebertaForMaskedLM": "deberta"}
+MODEL_TYPES = ("deberta-v2",)
+ARCHITECTURES = {"DebertaV2ForMaskedLM": "deberta-v2"}
 
 
 def spec(config: Config) -> ModelSpec:
     """A table of distances for all layers; of positions and token types only where the file wants them."""
-    sizes, norm, kinds = encoder_sizes(config), LayerNorm(Axis("hidden_size", config.int("hidden_size"))), config.get("pos_att_type") or ()
-    hidden, relative = sizes.hidden, config.bool("relative_attention", default=False)
-    width = Axis("embedding_size", config.optional_int("embedding_size", default=None) or hidden.size)
-    if width.size != hidden.size:
-        raise config.error(f"embedding_size {width.size} beside hidden_size {hidden.size} is not known to memcalc for this family")
-    kinds = tuple(kinds.split("|") if isinstance(kinds, str) else kinds)
-    attention = old_attention(hidden, kinds, relative=relative) if config.model_type == "deberta" else new_attention(config, hidden, kinds, relative=relative)
-    out = Parts((*counted.linears(hidden, hidden, "dense", bias=True), ("LayerNorm", norm)))
-    after = Parts((*counted.linears(sizes.intermediate, hidden, "dense", bias=True), ("LayerNorm", norm)))
-    layer = Parts(
-        (
-            ("attention", Parts((("self", attention), ("output", out)))),
-            ("intermediate", Parts(counted.linears(hidden, sizes.intermediate, "dense", bias=True))),
-            ("output", after),
-        )
+    sizes, (kinds, relative) = sizes_of(config), kinds_of(config)
+    hidden, norm, dropout = sizes.hidden, LayerNorm(sizes.hidden), config.float("hidden_dropout_prob", default=0.1)
+    positions, rows, normed = config.int("max_position_embeddings", default=512), table_rows(config) if relative else 0, has_norm(config)
+    mlp = MLP(
+        up=Linear("intermediate.dense", hidden, sizes.intermediate, bias=True, split="column"),
+        down=Linear("output.dense", sizes.intermediate, hidden, bias=True, split="row"),
+        activation=config.str("hidden_act", default="gelu"),
     )
-    tied, positions = config.bool("tie_word_embeddings", default=True), config.int("max_position_embeddings", default=512)
-    whole = counted.model(
+    layer = PostNormLayer(attention(config, sizes, kinds, rows=rows, dropout=dropout), norm, mlp, norm, dropout=dropout)
+    distances = Distances(hidden, rows, norm if relative and normed else None, bucketed=config.int("position_buckets", default=-1, minimum=-1) > 0)
+    whole = text.language_model(
         config,
         sizes,
-        (Block("encoder/layer", layer, sizes.num_layers), Block("encoder", Parts(*distances(config, hidden, positions, relative=relative)))),
-        what="attention to distances",
+        (Block("encoder/layer", layer, sizes.num_layers),),
+        embedding=replace(table(config, sizes, dropout=dropout), style="deberta", others=(distances,)),
         norm=None,
-        embedding=Embedding(
-            sizes.vocab,
-            hidden,
-            positions=positions if config.bool("position_biased_input", default=True) else 0,
-            token_types=config.int("type_vocab_size", default=0, minimum=0),
-            tied=tied,
-            norm=norm,
-            style="bert",
-        ),
-        head=MaskedHead(Linear("dense", hidden, width, bias=True), norm, Linear("decoder", hidden, sizes.vocab, bias=True, split="column"), tied=tied),
+        head=head(config, sizes),
         names=("embeddings/word_embeddings", "", "cls/predictions"),
         buffer_bytes=positions * ID_BYTES,
+        attentions=("eager",),
     )
-    return replace(whole, attentions=("eager",))
+    return whole if normed or not relative else replace(whole, untraced=("a table of distances without a norm",))
 
 
-def new_attention(config: Config, hidden: Axis, kinds: tuple[str, ...], *, relative: bool) -> Parts:
-    """Version 2 and 3: three projections, and two more for distances unless they use the tokens' own."""
-    own = relative and not config.bool("share_att_key", default=False)
-    of_distances = [name for name, kind in (("pos_key_proj", "c2p"), ("pos_query_proj", "p2c")) if own and kind in kinds]
-    return Parts(counted.linears(hidden, hidden, "query_proj", "key_proj", "value_proj", *of_distances, bias=True))
+def sizes_of(config: Config) -> Sizes:
+    """Those of an encoder.
+
+    Raises:
+        ModelError: its tables have another width.
+    """
+    sizes = encoder_sizes(config)
+    width = config.optional_int("embedding_size", default=None) or sizes.hidden.size
+    if width != sizes.hidden.size:
+        raise config.error(f"embedding_size {width} beside hidden_size {sizes.hidden.size} is not known to memcalc for this family")
+    return sizes
 
 
-def old_attention(hidden: Axis, kinds: tuple[str, ...], *, relative: bool) -> Parts:
-    """Version 1: one projection for all three, with a bias for queries and values."""
-    parts: list[tuple[str, Component]] = [*counted.linears(hidden, Axis("3 * hidden_size", 3 * hidden.size), "in_proj")]
-    if relative and "c2p" in kinds:
-        parts += counted.linears(hidden, hidden, "pos_proj")
-    if relative and "p2c" in kinds:
-        parts += counted.linears(hidden, hidden, "pos_q_proj", bias=True)
-    return Parts(tuple(parts), counted.vectors(hidden, "q_bias", "v_bias"))
+def kinds_of(config: Config) -> tuple[tuple[str, ...], bool]:
+    """Which scores take distances into account, and whether any do."""
+    kinds = config.get("pos_att_type") or ()
+    return tuple(kinds.split("|") if isinstance(kinds, str) else kinds), config.bool("relative_attention", default=False)
 
 
-def distances(config: Config, hidden: Axis, positions: int, *, relative: bool) -> tuple[tuple[tuple[str, Component], ...], tuple[Weight, ...]]:
-    """The table that all layers share, its norm, and a convolution, as parts and weights of the encoder.
+def attention(config: Config, sizes: Sizes, kinds: tuple[str, ...], *, rows: int, dropout: float) -> DisentangledAttention:
+    """Three projections, and two more for distances unless they use the tokens' own."""
+    hidden, own = sizes.hidden, rows and not config.bool("share_att_key", default=False)
+    q, k, v, of_key, of_query = (Linear(name, hidden, hidden, bias=True) for name in ("query_proj", "key_proj", "value_proj", "pos_key_proj", "pos_query_proj"))
+    return DisentangledAttention(
+        sizes.num_heads,
+        sizes.head_dim,
+        q,
+        k,
+        v,
+        o=Linear("dense", hidden, hidden, bias=True),
+        pos_key_proj=of_key if own and "c2p" in kinds else None,
+        pos_query_proj=of_query if own and "p2c" in kinds else None,
+        to_position="c2p" in kinds,
+        from_position="p2c" in kinds,
+        rows=rows if kinds else 0,
+        dropout=config.float("attention_probs_dropout_prob", default=0.1),
+        table_dropout=dropout,
+    )
+
+
+def table(config: Config, sizes: Sizes, *, dropout: float = 0.0) -> Embedding:
+    """Tokens, and positions and types where the file wants them."""
+    positions = config.int("max_position_embeddings", default=512)
+    return Embedding(
+        sizes.vocab,
+        sizes.hidden,
+        positions=positions if config.bool("position_biased_input", default=True) else 0,
+        token_types=config.int("type_vocab_size", default=0, minimum=0),
+        tied=config.bool("tie_word_embeddings", default=True),
+        norm=LayerNorm(sizes.hidden),
+        dropout=dropout,
+        style="bert",
+    )
+
+
+def head(config: Config, sizes: Sizes) -> MaskedHead:
+    """BERT's."""
+    hidden, tied = sizes.hidden, config.bool("tie_word_embeddings", default=True)
+    dense, proj = Linear("dense", hidden, hidden, bias=True), Linear("decoder", hidden, sizes.vocab, bias=True, split="column")
+    return MaskedHead(dense, LayerNorm(hidden), proj, activation=config.str("hidden_act", default="gelu"), tied=tied, loose_bias=not tied)
+
+
+def table_rows(config: Config) -> int:
+    """Rows of the table of distances that all layers share.
 
     Raises:
         ModelError: the file wants a convolution, which memcalc does not know.
     """
     if config.int("conv_kernel_size", default=0, minimum=0):
         raise config.error("conv_kernel_size is not known to memcalc for this family")
-    if not relative:
-        return (), ()
     most = config.int("max_relative_positions", default=-1, minimum=-1)
-    most = positions if most < 1 else most
+    most = config.int("max_position_embeddings", default=512) if most < 1 else most
     buckets = config.int("position_buckets", default=-1, minimum=-1)
-    rows = Axis("2 * position_buckets", 2 * (buckets if buckets > 0 else most))
-    normed = "layer_norm" in config.str("norm_rel_ebd", default="none")
-    return ((("LayerNorm", LayerNorm(hidden)),) if normed else ()), (Weight("rel_embeddings/weight", (rows, hidden)),)
+    return 2 * (buckets if buckets > 0 else most)
+
+
+def has_norm(config: Config) -> bool:
+    """Whether that table is normalised."""
+    return "layer_norm" in config.str("norm_rel_ebd", default="none")

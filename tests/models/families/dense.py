@@ -15,7 +15,7 @@ GROUPED = (
 LEGACY = ("bloom", "codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "mpt", "opt", "persimmon")
 """Those whose heads all have their keys, or share one, under names of their own."""
 
-ENCODERS = ("bert", "distilbert", "electra", "modernbert", "roberta")
+ENCODERS = ("bert", "deberta-v2", "distilbert", "electra", "modernbert", "roberta")
 
 FAMILIES = (*GROUPED, "helium", *LEGACY, *ENCODERS)
 
@@ -94,6 +94,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "falcon": ("bias", "alibi", "multi_query", "parallel_attn", "new_decoder_architecture"),
     "gpt_bigcode": ("multi_query",),
     "persimmon": ("qk_layernorm",),
+    "deberta-v2": ("share_att_key", "position_biased_input"),
     "modernbert": ("attention_bias", "mlp_bias", "norm_bias", "decoder_bias", "classifier_bias"),
 }
 """What a file may switch on and off."""
@@ -142,6 +143,9 @@ def encoder(draw: st.DrawFn, model_type: str) -> dict[str, Any]:
     made = {"hidden_size": heads * head_dim, "num_attention_heads": heads, "num_hidden_layers": layers, "intermediate_size": wide, **ends}
     if model_type == "electra":
         made |= {"embedding_size": draw(st.sampled_from((heads * head_dim, 8)))}
+    if model_type == "deberta-v2":
+        made |= {"relative_attention": True, "norm_rel_ebd": "layer_norm", "position_buckets": draw(st.sampled_from((-1, 8)))}
+        made |= {"pos_att_type": draw(st.sampled_from(("c2p|p2c", "c2p", "p2c"))), "type_vocab_size": draw(st.sampled_from((0, 2)))}
     if model_type == "modernbert":
         made |= {"local_attention": 2 * draw(st.integers(1, 30)), "eos_token_id": 1, "bos_token_id": 1, "cls_token_id": 1, "sep_token_id": 1}
     return made | options(draw, model_type)

@@ -23,6 +23,10 @@ MEGATRON_DEFAULTS: Mapping[str, Any] = {
     "~global_batch": 16,
     "dtype": "bfloat16",
     "~lora": False,
+    "~fused_loss": True,
+    "sharding.moe_router_dtype": "fp32",
+    "sharding.apply_rope_fusion": False,
+    "sharding.make_vocab_size_divisible_by": 1,
 }
 DEFAULTS: Mapping[str, Any] = {
     "micro_batch": 1,

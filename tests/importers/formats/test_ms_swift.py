@@ -83,3 +83,21 @@ def test_all_weights_are_gathered_at_once_on_their_way_to_a_server_unless_in_bat
         sent[words] = next(term.bytes for term in answer.instant("weight_sync").terms if term.path.endswith("on their way to the server"))
     table = 151936 * 896 * 2
     assert sent == {"": 494_032_768 * 2, "--move_model_batches 8": table}
+
+
+def test_megatron_has_defaults_of_ms_swift() -> None:
+    """A compiled loss, rotary positions by operators, routers in fp32, and a vocabulary that is not padded beyond equal parts."""
+    words = "NPROC_PER_NODE=2 megatron sft --model qwen3-30b-a3b --max_length 2048 --tensor_model_parallel_size 2 "
+    sharding = run_of(words)["sharding"]
+    assert [sharding[key] for key in ("cross_entropy_fusion_impl", "apply_rope_fusion", "moe_router_dtype", "make_vocab_size_divisible_by")] == [
+        "native", False, "fp32", 1,
+    ]  # fmt: skip
+    other = run_of(words + "--moe_router_dtype none --moe_permute_fusion true --cross_entropy_fusion_impl te")["sharding"]
+    assert (other.get("moe_router_dtype"), other["moe_permute_fusion"], other["cross_entropy_fusion_impl"]) == (None, True, "te")
+
+
+def test_megatron_lm_switches_fusions_off() -> None:
+    """Flags that begin with no."""
+    words = "pretrain_gpt.py --tensor-model-parallel-size 1 --micro-batch-size 1 --no-rope-fusion --no-gradient-accumulation-fusion --moe-permute-fusion"
+    sharding = read(words).layer.data["sharding"]
+    assert [sharding[key] for key in ("apply_rope_fusion", "gradient_accumulation_fusion", "moe_permute_fusion")] == [False, False, True]

@@ -13,7 +13,7 @@ from memcalc.engine.result import Estimate, Instant, ModelFacts, RankEstimate, R
 from memcalc.engine.sanity import sanity_of
 from memcalc.engine.settings import num_trainable, settings_of
 from memcalc.engine.strategies import strategy_for
-from memcalc.engine.verdict import device_terms, reservation, verdict_for
+from memcalc.engine.verdict import device_terms, host_capacity, reservation, verdict_for, with_host
 from memcalc.engine.walk import Walk, Walked
 from memcalc.errors import InputError
 from memcalc.specs.job import Job
@@ -43,7 +43,9 @@ def estimate_job(job: Job) -> Estimate:
     ranks.sort(key=lambda r: (r.rank.get("dp", 0), -r.allocated_bytes))
     total = job.model.num_params
     facts = ModelFacts(job.model.name, job.model.model_type, total, num_trainable(job), job.model.active_params or total)
-    verdict = verdict_of(job, ranks[0] if is_alone(ranks) or job.run.hardware.gpu is None else max(ranks, key=lambda r: r.device_bytes))
+    on_host = host_bytes(job, ranks)
+    judged = ranks[0] if is_alone(ranks) or job.run.hardware.gpu is None else max(ranks, key=lambda r: r.device_bytes)
+    verdict = with_host(verdict_of(job, judged), job.run, on_host)
     return Estimate(
         model=facts,
         asked=asked(job),
@@ -60,7 +62,8 @@ def estimate_job(job: Job) -> Estimate:
             *_compile_notes(job, walks[0]),
         ),
         ignored=job.ignored,
-        host_bytes=host_bytes(job, ranks),
+        host_bytes=on_host,
+        host_capacity_bytes=host_capacity(job.run),
         weigh=lambda: weigh(job, walks[0], first, verdict),
     )
 

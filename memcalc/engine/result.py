@@ -122,6 +122,7 @@ class Verdict:
         device_bytes: what the most loaded rank takes.
         margin: the share of the capacity below which head-room is called tight.
         refusal: why the engine would not start, whatever room the card has; empty where it would.
+        host_is_tight: the host has little to spare.
     """
 
     gpu: str | None
@@ -129,6 +130,7 @@ class Verdict:
     device_bytes: int
     margin: float = 0.05
     refusal: str = ""
+    host_is_tight: bool = False
 
     @property
     def headroom_bytes(self) -> int:
@@ -142,8 +144,8 @@ class Verdict:
 
     @property
     def tight(self) -> bool:
-        """Whether it fits with less than the margin to spare."""
-        return self.fits and self.headroom_bytes < self.margin * self.capacity_bytes
+        """Whether it fits with less than the margin to spare, or little on the host."""
+        return self.fits and (self.host_is_tight or self.headroom_bytes < self.margin * self.capacity_bytes)
 
 
 @dataclass(frozen=True)
@@ -217,6 +219,7 @@ class Estimate:
         notes: what the user should know (a stage that shards nothing, a term that is an upper bound).
         ignored: what was read and could not be used.
         host_bytes: on the host, per node.
+        host_capacity_bytes: what a node's host has; None where it is not said.
         serving: what a serving engine makes of it; None for all other code.
         weigh: finds what lengths that vary make of it; asked only when the answer needs it, since it plays steps through.
     """
@@ -230,6 +233,7 @@ class Estimate:
     notes: tuple[str, ...] = ()
     ignored: tuple[str, ...] = ()
     host_bytes: int = 0
+    host_capacity_bytes: int | None = None
     serving: Serving | None = None
     weigh: Callable[[], Risk | None] | None = None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from memcalc.engine.plan import Plan
@@ -12,8 +13,14 @@ from memcalc.engine.walk import Walked
 from memcalc.formulas import overheads
 from memcalc.specs.gpus import find_gpu
 from memcalc.specs.job import Job
+from memcalc.specs.run import Run
+from memcalc.units import gib, parse_bytes
 
 SOURCE = "c10/cuda/CUDACachingAllocator.cpp, played through the step's tensors"
+
+
+HOST_MARGIN = 0.1
+"""The share of a host's memory that the system, page cache and data loaders are left."""
 
 
 def reservation(
@@ -73,3 +80,18 @@ def verdict_for(job: Job, rank: RankEstimate) -> Verdict | None:
         return None
     gpu = find_gpu(job.run.hardware.gpu)
     return Verdict(gpu.name, gpu.capacity_bytes, rank.device_bytes)
+
+
+def host_capacity(run: Run) -> int | None:
+    """What a node's host has, where the run says so."""
+    return None if run.hardware.host_memory is None else parse_bytes(run.hardware.host_memory, where="hardware.host_memory")
+
+
+def with_host(verdict: Verdict | None, run: Run, host_bytes: int) -> Verdict | None:
+    """The verdict, which is no where the host has too little, whatever room the card has: the kernel ends the process there."""
+    capacity = host_capacity(run)
+    if verdict is None or verdict.refusal or capacity is None or host_bytes <= (1 - HOST_MARGIN) * capacity:
+        return verdict
+    if host_bytes <= capacity:
+        return replace(verdict, host_is_tight=True)
+    return replace(verdict, refusal=f"each node's host would need {gib(host_bytes)}, and has {gib(capacity)}")

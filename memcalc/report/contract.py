@@ -33,7 +33,7 @@ def as_dict(estimate: Estimate, *, ranks: bool = False) -> dict[str, Any]:
         },
         "instants": [_instant(instant) for instant in loaded.instants],
         "peak": _peak(loaded),
-        "host": {"bytes": estimate.host_bytes},
+        "host": {"bytes": estimate.host_bytes} | ({} if estimate.host_capacity_bytes is None else {"capacity_bytes": estimate.host_capacity_bytes}),
         "verdict": _verdict(estimate),
         "assumptions": [*estimate.assumptions, *estimate.notes],
         "ignored": list(estimate.ignored),

@@ -10,7 +10,6 @@ from memcalc.report import words
 from memcalc.report.explain import explained
 from memcalc.report.rows import Row, rows_of
 from memcalc.report.style import BOLD, CYAN, DIM, GREEN, RED, YELLOW, Style, Unit, bar, columns, display_width, pad, shorten, wrap
-from memcalc.units import GB
 
 LABEL, MIN_LABEL, MIN_BAR, MAX_BAR, GAP = 38, 16, 8, 20, 2
 NOTE_INDENT = " " * 10
@@ -160,8 +159,8 @@ def _closing_lines(estimate: Estimate, unit: Unit, style: Style) -> Iterator[str
     if estimate.serving is not None:
         for i, line in enumerate(words.serving_lines(estimate.serving, unit)):
             yield labelled("" if i else "serving", line, style)
-    if estimate.host_bytes:
-        yield labelled("host", f"{unit.full(estimate.host_bytes)} ({estimate.host_bytes / GB:,.1f} GB) of memory on each node", style)
+    if estimate.host_bytes or estimate.host_capacity_bytes is not None:
+        yield labelled("host", words.host_line(estimate, unit), style)
     for term in estimate.sanity:
         yield labelled("sanity", f"{term.path}: {unit.full(term.bytes)}{f' = {term.formula}' if term.formula else ''}", style)
     for note in filter(None, (*estimate.notes, words.allocator_line(estimate))):

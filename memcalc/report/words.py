@@ -8,6 +8,7 @@ from typing import Any
 from memcalc.engine.result import Estimate, RankEstimate, Serving, Verdict
 from memcalc.report.style import Unit, unit_for
 from memcalc.specs.fields import Section, run_keys
+from memcalc.units import GB
 
 ALWAYS = ("model", "task", "code", "attention", "micro_batch", "seq_len", "dtype", "optimizer", "recompute")
 """Keys that the first lines name whatever their value."""
@@ -163,6 +164,16 @@ def serving_lines(serving: Serving, unit: Unit) -> list[str]:
     return [pool, f"{one}; the longest that fits: {serving.largest_model_len:,}"]
 
 
+def host_line(estimate: Estimate, unit: Unit) -> str:
+    """What is kept on a node's host, in the units of both who count and who sell memory, and what is left there."""
+    here, there = estimate.host_bytes, estimate.host_capacity_bytes
+    said = f"{unit.full(here)} ({here / GB:,.1f} GB) of memory on each node"
+    if there is None:
+        return said
+    left = f"{unit.full(abs(there - here))} ({abs(there - here) / there:.0%})"
+    return f"{said}, of {unit.full(there)}: {left} {'too much' if here > there else 'to spare'}"
+
+
 def state(verdict: Verdict) -> str:
     """One of three words."""
     return DOES_NOT_FIT if not verdict.fits else TIGHT if verdict.tight else FITS
@@ -179,7 +190,9 @@ def verdict_line(verdict: Verdict) -> str:
         return f"does not start on {what}: {verdict.refusal}"
     if not verdict.fits:
         return f"does not fit {what}: {head}, {room} too much"
-    tight = f", less than the margin of {verdict.margin:.0%}" if verdict.tight else ""
+    near = verdict.headroom_bytes < verdict.margin * verdict.capacity_bytes
+    tight = f", less than the margin of {verdict.margin:.0%}" if near else ""
+    tight += ", and little on its host for what else runs there" if verdict.host_is_tight else ""
     return f"{'fits' if not verdict.tight else 'tight on'} {what}: {head}, {room} to spare{tight}"
 
 

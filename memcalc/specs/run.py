@@ -169,15 +169,16 @@ class EvaluationSpec(Spec):
 class HardwareSpec(Spec):
     """The cards."""
 
-    gpu: str | None = Field(None, description="a card of `memcalc gpus`")
+    gpu: str | None = Field(None, description="a card of `memcalc gpus`, or the memory that torch sees of one, such as 79.1GiB")
     gpus: Cards | None = Field(None, description="how many in all")
     gpus_per_node: Cards = Field(8, description="how many share one host's memory")
+    host_memory: str | None = Field(None, description="memory of a node's host, such as 744GB: what is kept there has to fit it, too")
 
 
 class Run(Spec):
     """One job, as asked."""
 
-    model: str = Field(description="a catalogue name, a Hub id, or a path to a config.json or its folder", json_schema_extra=PATH)
+    model: str = Field(description="a catalogue name, a Hub id, or a path to a config.json, its folder or a .gguf file", json_schema_extra=PATH)
     task: Task = Field("train", description="what the job does")
     code: Literal["transformers", "megatron", "torchtitan", "torchtune", "vllm", "sglang", "trtllm", "llamacpp"] = Field(
         "transformers", description="whose modules run; vllm, sglang, trtllm and llamacpp serve"

@@ -10,6 +10,7 @@ from memcalc.engine.result import Estimate, Instant, ModelFacts, RankEstimate, S
 from memcalc.engine.serving.budget import Budget, card_of
 from memcalc.engine.serving.rank import Rank, ranks_of
 from memcalc.engine.serving.refusals import refusal, turned_away
+from memcalc.engine.verdict import host_capacity, with_host
 from memcalc.specs.job import Job
 
 
@@ -26,15 +27,17 @@ def serve(job: Job) -> Estimate:
     _, budget, serving = found[i]
     ranks.insert(0, ranks.pop(i))
     total = job.model.num_params
+    on_host = sum(term.bytes for rank in ranks for term in rank.host)
     return Estimate(
         model=ModelFacts(job.model.name, job.model.model_type, total, 0, job.model.active_params or total),
         asked=asked(job),
         ranks=tuple(ranks),
-        verdict=verdict_of(job, ranks, budget, serving),
+        verdict=with_host(verdict_of(job, ranks, budget, serving), job.run, on_host),
         assumptions=(*job.model.assumed, *job.assumptions, *budget.assumptions),
         notes=(*job.notes, *budget.notes, *turned_away(serving)),
         ignored=job.ignored,
-        host_bytes=sum(term.bytes for rank in ranks for term in rank.host),
+        host_bytes=on_host,
+        host_capacity_bytes=host_capacity(job.run),
         serving=serving,
     )
 

@@ -23,7 +23,7 @@ def test_micro_batches_in_flight_take_their_own_room_and_no_more() -> None:
 
 
 @pytest.mark.parametrize(("host_memory", "fits", "tight"), [(None, True, False), ("1000GB", True, False), ("744GB", True, True), ("670GB", False, False)])
-def test_a_host_with_too_little_is_no_whatever_room_the_card_has(host_memory: str | None, fits: bool, tight: bool) -> None:  # noqa: FBT001 (what is said)
+def test_a_host_with_too_little_is_no_whatever_room_the_card_has(host_memory: str | None, fits: bool, tight: bool) -> None:
     """Stage 3 with everything offloaded keeps 737 GB of Qwen2.5-32B on its host; 744 GB were killed by the kernel (hiyouga/LlamaFactory#6755)."""
     keys = {"zero": 3, "offload_params": "cpu", "offload_optimizer": "cpu", "gpus": 1, "gpu": "h100-nvl-94g", "recompute": "full", "seq_len": 512}
     answer = estimate(read_run("qwen2.5-32b", host_memory=host_memory, **keys))
@@ -34,5 +34,5 @@ def test_a_host_with_too_little_is_no_whatever_room_the_card_has(host_memory: st
 
 
 def test_what_is_no_size_of_a_host_is_refused() -> None:
-    with pytest.raises(InputError, match="hardware.host_memory: 'much' is not a size"):
+    with pytest.raises(InputError, match=r"hardware\.host_memory: 'much' is not a size"):
         estimate(read_run("pythia-70m", host_memory="much"))

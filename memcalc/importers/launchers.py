@@ -108,7 +108,7 @@ def environment(facts: Facts, *, always: bool = False) -> None:
     elif cards is not None and cards > 1:
         facts.put("~cards_seen", cards, "CUDA_VISIBLE_DEVICES")
     else:
-        facts.put("~gpus_per_node", 1, "no NPROC_PER_NODE")
+        facts.default("~gpus_per_node", 1, "a launch without NPROC_PER_NODE")
     if nodes is not None:
         _count(facts, "~nodes", nodes, "NNODES")
 

@@ -12,6 +12,7 @@ from memcalc.importers.format import Format
 from memcalc.importers.formats import _swift_rlhf, megatron
 from memcalc.importers.formats._megatron import IGNORED as MEGATRON
 from memcalc.importers.rules import attention, names, switch, unless, when, whole_number
+from memcalc.importers.source import Source
 from memcalc.units import ceil_div
 
 VERSION = "ms-swift 4.6"
@@ -44,11 +45,37 @@ OPTIMIZERS = {"lorap": None, "multimodal": None, "default": None, "galore": "gal
 """Optimizers under names of its own; None: the one that ``optim`` names, with groups of parameters (swift/optimizers/mapping.py)."""
 
 
+ROLES = ("train", "rollout", "teacher")
+"""Sections of a file for Ray, whose keys are those of the top (swift/ray_utils)."""
+
+
+def prepare(source: Source) -> Source:
+    """A file for Ray as one without sections: the cards that train, and whether a server stands on them."""
+    sections = {name: source.data[name] for name in ROLES if isinstance(source.data.get(name), Mapping)}
+    if "train" not in sections:
+        return source
+    groups = source.data.get("colocate_groups")
+    together = isinstance(groups, list) and any(isinstance(group, list) and {"train", "rollout"} <= {*map(str, group)} for group in groups)
+    data = {key: value for key, value in source.data.items() if key not in (*sections, "colocate_groups")}
+    lines = dict(source.lines)
+    for name, section in sections.items():
+        for key, value in section.items():
+            flat = f"{name}_gpus" if key == "gpus" else key
+            data[flat] = value
+            lines[(flat,)] = source.lines.get((name, key), source.lines.get((name,), 1))
+    return source._replace(data={**data, **({"vllm_mode": "colocate" if together else "server"} if "rollout" in sections else {})}, lines=lines)
+
+
 def recognise(keys: Mapping[str, Any]) -> bool:
     """By ``model`` beside its own keys."""
     return isinstance(keys.get("model"), str) and any(
         key in keys for key in ("tuner_type", "train_type", "split_dataset_ratio", "rlhf_type", "load_from_cache_file")
     )
+
+
+def _allocator(facts: Facts, entry: Entry) -> None:
+    if "expandable_segments:true" in entry.word.replace(" ", ""):
+        facts.put("expandable_segments", value=True, where=entry.where)
 
 
 def _tuner(facts: Facts, entry: Entry) -> None:
@@ -103,6 +130,11 @@ KEYS: dict[str, Rule] = {
     **adapters.KEYS,
     **_swift_rlhf.KEYS,
     "model": "model",
+    "train_gpus": whole_number("~gpus_per_node"),
+    "ENV.NPROC_PER_NODE": whole_number("~gpus_per_node"),
+    "ENV.NNODES": whole_number("~nodes"),
+    "ENV.PYTORCH_CUDA_ALLOC_CONF": _allocator,
+    "ENV.PYTORCH_ALLOC_CONF": _allocator,
     "tuner_type": _tuner,
     "train_type": _tuner,
     **adapters.modules("lora_rank", "target_modules", "lora_dropout", "modules_to_save"),
@@ -200,10 +232,12 @@ FORMAT = Format(
             "lora_ga_* lorap_* adalora_* boft_* vera_* fourier_* reft_* adapter_* lisa_step_interval acc_strategy aligner_lr vit_lr enable_dft_loss "
             "enable_channel_loss eval_* extra_eval_args use_flash_ckpt swanlab_* norm_bbox padding_side is_binary_loss_scale val_dataset_shuffle "
             "custom_dataset_info max_model_len rope_scaling device_map max_memory local_repo_path hqq_axis resume_only_model safe_serialization "
-            "max_shard_size offload_bridge ignore_args_error use_swift_lora stream mrl_dims disable_* download_mode use_ray device_groups*"
+            "max_shard_size offload_bridge ignore_args_error use_swift_lora stream mrl_dims disable_* download_mode use_ray device_groups* "
+            "rollout_gpus teacher_gpus"
         ),
     ),
     defaults={"lora.r": 8, "lora.target_modules": "all-linear"},
+    prepare=prepare,
     finish=finish,
     order=40,
     notes="Cards come from the environment (`NPROC_PER_NODE`, `NNODES`, `CUDA_VISIBLE_DEVICES`). `deepspeed: zero2` names a configuration that ms-swift "

@@ -9,7 +9,7 @@ import pytest
 
 from memcalc.engine.estimate import estimate
 from memcalc.errors import InputError
-from memcalc.importers import Imported, import_files
+from memcalc.importers import Imported, import_files, import_text
 from memcalc.specs.read import merged
 
 SFT = "NPROC_PER_NODE=8 swift sft --model qwen2.5-7b --max_length 4096 "
@@ -101,3 +101,29 @@ def test_megatron_lm_switches_fusions_off() -> None:
     words = "pretrain_gpt.py --tensor-model-parallel-size 1 --micro-batch-size 1 --no-rope-fusion --no-gradient-accumulation-fusion --moe-permute-fusion"
     sharding = read(words).layer.data["sharding"]
     assert [sharding[key] for key in ("apply_rope_fusion", "gradient_accumulation_fusion", "moe_permute_fusion")] == [False, False, True]
+
+
+RAY = """rlhf_type: grpo
+model: qwen2.5-3b
+use_vllm: true
+micro_batch_size: 2
+global_batch_size: 16
+max_completion_length: 1024
+{groups}
+train: {{gpus: 4, tuner_type: lora, lora_rank: 16, tensor_model_parallel_size: 1}}
+rollout: {{gpus: 4, vllm_tensor_parallel_size: 2, vllm_gpu_memory_utilization: 0.4}}
+"""
+
+
+@pytest.mark.parametrize(("groups", "cards"), [("colocate_groups: [[train, rollout]]", "same"), ("", "other")])
+def test_sections_for_ray_say_who_stands_where(groups: str, cards: str) -> None:
+    found = merged([import_text(RAY.format(groups=groups)).layer]).as_dict()
+    assert (found["hardware"]["gpus"], found["lora"]["r"], found["rollout"]["cards"], found["rollout"]["tensor_parallel_size"]) == (4, 16, cards, 2)
+
+
+def test_variables_in_a_file_are_those_of_a_launch(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sft.yaml").write_text("ENV: {NPROC_PER_NODE: 4, PYTORCH_CUDA_ALLOC_CONF: 'expandable_segments:True'}\nmodel: qwen2.5-7b\ntuner_type: lora\n")
+    found = run_of("swift sft sft.yaml")
+    assert (found["hardware"]["gpus"], found["expandable_segments"]) == (4, True)
+    assert run_of("NPROC_PER_NODE=2 swift sft sft.yaml")["hardware"]["gpus"] == 2

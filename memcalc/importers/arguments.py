@@ -13,18 +13,19 @@ from memcalc.importers.source import read_source
 
 MARKS = (
     ("megatron", names("tensor_model_parallel_size pipeline_model_parallel_size use_distributed_optimizer micro_batch_size train.micro_batch_size "
-     "train.global_batch_size train.train_iters model.tensor_model_parallel_size model.pipeline_model_parallel_size model.seq_length dataset.seq_length "
+     "train.global_batch_size train.train_iters model.tensor_model_parallel_size model.pipeline_model_parallel_size model.seq_length "
      "model.micro_batch_size model.global_batch_size")),
     ("llamafactory", ("finetuning_type", "cutoff_len")),
     ("ms_swift", ("tuner_type", "train_type", "split_dataset_ratio")),
+    ("deepspeed_chat", ("actor_model_name_or_path",)),
+    ("deepspeed_chat_sft", ("lora_dim", "data_split", "only_optimize_lora", "num_padding_at_beginning")),
     ("openrlhf", ("zero_stage", "ds.zero_stage", "micro_train_batch_size")),
     ("verl", ("actor_rollout_ref.model.path",)),
-    ("deepspeed_chat", ("actor_model_name_or_path",)),
     ("automodel", names("step_scheduler.local_batch_size step_scheduler.global_batch_size step_scheduler.max_steps model.pretrained_model_name_or_path")),
     ("torchtitan", ("training.local_batch_size", "parallelism.tensor_parallel_degree", "activation_checkpoint.mode")),
 )  # fmt: skip
 """Formats by names of arguments that no other has."""
-FILES = frozenset(names("config c cfg config_file config_yaml job.config_file job.config_path yaml_cfg config_path extra_llm_api_options"))
+FILES = frozenset(names("config c cfg config_file config_yaml job.config_file job.config_path yaml_cfg config_path train_args_file extra_llm_api_options"))
 """Flags that name a configuration of the program itself."""
 OWN_FILES = ("torchtune", "torchtitan", "vllm", "sglang", "trtllm", "nemo_rl", "ms_swift", "ms_swift_serve", "automodel", "litgpt", "unsloth")
 """Formats whose files are of the same format."""
@@ -37,7 +38,7 @@ ENDINGS = (".yaml", ".yml", ".json", ".toml")
 def by_keys(words: Words) -> str:
     """The format of a script's arguments, by their names, or by that of a file that they name."""
     keys = {normal(key) for key, _, _ in words.given}
-    return next((name for name, marks in MARKS if keys & set(marks)), None) or _by_file(words) or "trainer"
+    return _by_file(words) or next((name for name, marks in MARKS if keys & set(marks)), "trainer")
 
 
 def _by_file(words: Words) -> str | None:

@@ -65,7 +65,7 @@ def split(argv: Sequence[str], *, switches: frozenset[str] = frozenset()) -> Wor
                 given.append((key, attached, word.partition("=")[0]))
                 continue
             values: list[str] = []
-            while normal(key) not in switches and at < len(words) and not is_flag(words[at]) and not (values and _ASSIGNED.fullmatch(words[at])):
+            while normal(key) not in switches and at < len(words) and not is_flag(words[at]) and not (values and _stands_alone(words[at])):
                 values.append(words[at])
                 at += 1
             given.append((key, True if not values else values[0] if len(values) == 1 else values, word))
@@ -75,6 +75,11 @@ def split(argv: Sequence[str], *, switches: frozenset[str] = frozenset()) -> Wor
         else:
             plain.append(word)
     return Words(tuple(given), tuple(plain))
+
+
+def _stands_alone(word: str) -> bool:
+    """Whether a word behind a flag's first value is none of its further ones: an assignment, or a configuration."""
+    return bool(_ASSIGNED.fullmatch(word)) or word.endswith((".yaml", ".yml", ".toml"))
 
 
 def leading(argv: Sequence[str], *, switches: frozenset[str]) -> tuple[Words, list[str]]:

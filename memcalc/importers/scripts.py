@@ -21,6 +21,13 @@ def _quantised(facts: Facts, entry: Entry) -> None:
         facts.put("~bits", 4, entry.where)
 
 
+def _mode(facts: Facts, entry: Entry) -> None:
+    """Firefly's ``train_mode``."""
+    facts.put("~lora", entry.word in ("lora", "qlora"), entry.where)
+    if entry.word == "qlora":
+        facts.put("~bits", 4, entry.where)
+
+
 def _bits(facts: Facts, entry: Entry) -> None:
     if entry.number in (4, 8):
         facts.put("~bits", entry.number, entry.where)
@@ -41,6 +48,7 @@ OWN: dict[str, Write] = {
     "lora_rank": whole_number("lora.r"),
     **dict.fromkeys(("q_lora", "use_qlora"), _quantised),
     "bits": _bits,
+    "train_mode": _mode,
     "double_quant": switch("~double_quant"),
     "use_llm_lora": _language_rank,
     "use_backbone_lora": unless(0),

@@ -111,6 +111,9 @@ def _opened(facts: Facts, words: list[str]) -> list[str] | None:
         return WRAPPERS[name](facts, words[1:])
     if name in SHELLS or name.endswith(".sh"):
         return _shell(words)
+    if name.startswith("python") and "--" in words[:-1] and (rest := words[words.index("--") + 1 :])[0] in LAUNCHERS:
+        facts.assumed.append(f"{words[1]}: starts what stands behind --")
+        return rest
     return None
 
 
@@ -188,6 +191,8 @@ def _docker(facts: Facts, words: list[str]) -> list[str]:
     return _found(facts, rest, name=f"docker {words[0]} {image}")
 
 
+LAUNCHERS = ("accelerate", "torchrun", "deepspeed", "python", "python3", "uv", "bash")
+"""What a script that submits a job has behind ``--``."""
 SHELLS = ("bash", "sh", "zsh", "dash", "sbatch")
 STARTERS = ("srun", "mpirun", "mpiexec", "ray", "numactl")
 WRAPPERS: dict[str, Callable[[Facts, list[str]], list[str]]] = {

@@ -21,6 +21,7 @@ from memcalc.importers.argv import split
         (["--cutoff_len", "512"], "llamafactory"),
         (["--step_scheduler.local_batch_size", "2"], "automodel"),
         (["--training.local_batch_size=2"], "torchtitan"),
+        (["--data_split", "2,4,4"], "deepspeed_chat_sft"),
         (["--bf16"], "trainer"),
     ],
 )

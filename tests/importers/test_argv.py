@@ -14,6 +14,13 @@ def test_flags_take_what_follows_until_the_next() -> None:
     assert [(key, value) for key, value, _ in words.given] == [("a", "1"), ("b", "2"), ("c", True), ("d", ["x", "y"]), ("e", "-1"), ("k.l", "m"), ("f", "3")]
 
 
+def test_a_configuration_behind_a_value_stands_alone() -> None:
+    words = split(["--nproc-per-node", "2", "train.yaml", "--config", "a.yaml", "--data", "a.json", "b.json"])
+    assert words.plain == ("train.yaml",)
+    assert words.get("config") == "a.yaml"
+    assert words.get("data") == ["a.json", "b.json"]
+
+
 def test_overrides_stand_alone() -> None:
     words = split(["train.yaml", "+a.b=1", "~c=2", "d=[1, 2]"])
     assert words.plain == ("train.yaml",)

@@ -31,6 +31,7 @@ def test_their_lengths_bring_no_defaults_of_trl() -> None:
         ("--use_lora --q_lora --lora_rank 64", 64, "nf4"),
         ("--bits 4 --double_quant --lora_r 64", 64, "nf4-dq"),
         ("--use_llm_lora 16", 16, None),
+        ("--train_mode qlora --lora_rank 64", 64, "nf4"),
     ],
 )
 def test_adapters_by_their_own_names(words: str, rank: int, quantization: str | None) -> None:

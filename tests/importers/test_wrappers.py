@@ -23,6 +23,7 @@ WRAPPED = [
     f"ray job submit --address http://x --working-dir tune -- {TEXT}",
     f"docker run -it --rm --gpus all --shm-size 32g -v /a:/b --name vllm -e N=8 image:1 {TEXT}",
     f"docker run --entrypoint torchrun image {shlex.join(TRAIN[1:])}",
+    f"python mason.py --cluster c --gpus 8 -- {TEXT}",
     f"apptainer exec --nv image.sif bash -c '{TEXT}'",
     "$ N=8 torchrun \\\n  --nproc_per_node ${M:-$N} train.py  # the main one",
 ]

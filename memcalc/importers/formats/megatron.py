@@ -94,8 +94,8 @@ def _layers_per_stage(facts: Facts, entry: Entry) -> None:
 
 
 def _targets(facts: Facts, entry: Entry) -> None:
-    items = entry.value if isinstance(entry.value, list) else str(entry.value).replace(",", " ").split()
-    facts.put("recompute_modules", tuple(str(item) for item in items), entry.where)
+    items = entry.value if isinstance(entry.value, list) else str(entry.value).strip("[]").replace(",", " ").split()
+    facts.put("recompute_modules", tuple(str(item).strip("'\"") for item in items), entry.where)
 
 
 def _optimizer(facts: Facts, entry: Entry) -> None:

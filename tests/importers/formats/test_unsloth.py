@@ -32,7 +32,7 @@ def test_its_script_takes_keys_without_their_sections() -> None:
     found = told(
         "python unsloth-cli.py --model_name unsloth/llama-3-8b --max_seq_length 8192 --dtype None --load_in_4bit --r 64 --gradient_accumulation_steps 8"
     )
-    assert (found["model"], found["seq_len"], found["quantization"], found["lora.r"], found["grad_accum"]) == ("unsloth/llama-3-8b", 8192, "nf4", 64, 4)
+    assert (found["model"], found["seq_len"], found["quantization"], found["lora.r"], found["grad_accum"]) == ("unsloth/llama-3-8b", 8192, "nf4", 64, 8)
     assert (found["micro_batch"], found["hardware.gpus"]) == (2, 1)
 
 

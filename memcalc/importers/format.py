@@ -34,6 +34,7 @@ class Format(NamedTuple):
         finish: what follows from several keys together; called once all sources are read.
         order: lower is asked first.
         strict: the framework refuses unknown keys at the top, and so does memcalc.
+        takes_auto: keys for which "auto" is a value; for others it says nothing.
         bases: the key under which a file names those that it overrides; "" where there is none.
         notes: sentences for the documentation.
     """
@@ -50,6 +51,7 @@ class Format(NamedTuple):
     finish: Callable[[Facts], None] | None = None
     order: int = 50
     strict: bool = False
+    takes_auto: tuple[str, ...] = ()
     bases: str = ""
     notes: str = ""
 
@@ -124,7 +126,7 @@ def write(facts: Facts, format_: Format, entry: Entry) -> None:
         if isinstance(entry.value, Mapping):
             raise InputError(f"{entry.key} is a map; a value was expected", where=entry.where)
         facts.put(rule, entry.value, entry.where)
-    elif entry.word != "auto":
+    elif entry.word != "auto" or key in format_.takes_auto:
         rule(facts, entry)
 
 

@@ -12,6 +12,7 @@ from memcalc.importers.rules import attention, names, switch, unless, when, whol
 from memcalc.units import dtype_name
 
 VERSION = "transformers 5.24"
+TAKES_AUTO = ("torch_dtype", "dtype")
 
 
 def deepspeed(facts: Facts, entry: Entry) -> None:
@@ -58,7 +59,10 @@ def optimizer(facts: Facts, entry: Entry) -> None:
 
 def load_dtype(facts: Facts, entry: Entry) -> None:
     """In which dtype the model is loaded; auto is the checkpoint's, and for nearly all of them that is bf16."""
-    if entry.word not in ("none", "null", "auto", ""):
+    if entry.word == "auto":
+        facts.put("~load_dtype", "bfloat16", entry.where)
+        facts.assumed.append(f"{entry.where}: {entry.key} auto is the checkpoint's own, taken to be bfloat16")
+    elif entry.word not in ("none", "null", ""):
         facts.put("~load_dtype", dtype_name(entry.word.removeprefix("torch."), where=entry.where), entry.where)
 
 
@@ -190,4 +194,4 @@ def evaluated(facts: Facts, *, batch: int = 8) -> None:
         facts.put("evaluation.micro_batch", size, where)
 
 
-__all__ = ["IGNORED", "KEYS", "VERSION", "evaluated", "evaluates", "finish", "load_dtype", "mixed", "optimizer", "packed"]
+__all__ = ["IGNORED", "KEYS", "TAKES_AUTO", "VERSION", "evaluated", "evaluates", "finish", "load_dtype", "mixed", "optimizer", "packed"]

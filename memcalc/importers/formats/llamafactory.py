@@ -205,6 +205,7 @@ FORMAT = Format(
     title="LLaMA-Factory YAML",
     version=VERSION,
     rank=TRAINER,
+    takes_auto=training_arguments.TAKES_AUTO,
     recognise=recognise,
     keys=KEYS,
     ignored=(

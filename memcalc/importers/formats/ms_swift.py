@@ -41,6 +41,8 @@ SEQUENCES = 16
 """Of a step, up to which gradients are accumulated where nobody says how often (swift/trainers/arguments.py)."""
 ADAPTERS = ("adalora", "adapter", "boft", "bone", "fourierft", "longlora", "reft", "vera")
 """Tuners that train little beside a frozen model."""
+PAIRS = ("dpo", "orpo", "simpo", "kto", "reward")
+"""Tasks whose samples are two sequences."""
 OPTIMIZERS = {"lorap": None, "multimodal": None, "default": None, "galore": "galore_adamw", "muonclip": "muon", "dist_muon": "muon"}
 """Optimizers under names of its own; None: the one that ``optim`` names, with groups of parameters (swift/optimizers/mapping.py)."""
 
@@ -183,6 +185,7 @@ def finish(facts: Facts) -> None:
             facts.default(name, value, f"{VERSION}, megatron")
         facts.found.pop("~load_dtype", None)
         megatron.finish(facts)
+        _packed(facts)
         _swift_rlhf.finish(facts, VERSION)
         return
     for name, value in DEFAULTS.items():
@@ -191,14 +194,26 @@ def finish(facts: Facts) -> None:
     facts.default("~mixed_precision", "bf16" if str(facts.get("~load_dtype")) in ("bfloat16", "bf16") else "fp16", VERSION)
     if facts.get("~bits") == 4:
         facts.default("kbit_upcast", value=False, framework=VERSION)
-    if facts.get("~packing", False) and "~packing_length" in facts.found:
-        facts.override("seq_len", facts.get("~packing_length"), facts.where("~packing_length"))
+    _packed(facts)
     _accumulated(facts)
     _swift_rlhf.finish(facts, VERSION)
     launchers.spread(facts)
     if facts.get("~validates", False):
         facts.default("~evaluates", value=True, framework=VERSION)
         training_arguments.evaluated(facts, batch=1)
+
+
+def _packed(facts: Facts) -> None:
+    """A packed row has so many tokens, of pairs both answers together (template/base.py, ``encode``; dataset/packing.py, ``create_packed_idx``)."""
+    if not facts.get("~packing", False):
+        return
+    length = next((name for name in ("~packing_length", "seq_len") if name in facts.found), None)
+    if length is None:
+        return
+    if facts.get("task") in PAIRS:
+        facts.override("seq_len", whole(facts.get(length), name="max_length") // 2, f"{facts.where(length)}: what is packed holds both answers")
+    elif length != "seq_len":
+        facts.override("seq_len", facts.get(length), facts.where(length))
 
 
 def _accumulated(facts: Facts) -> None:
@@ -214,6 +229,7 @@ FORMAT = Format(
     title="ms-swift YAML, JSON and flags",
     version=VERSION,
     rank=TRAINER,
+    takes_auto=training_arguments.TAKES_AUTO,
     recognise=recognise,
     keys=KEYS,
     ignored=(

@@ -203,6 +203,7 @@ FORMAT = Format(
     title="TrainingArguments (transformers, TRL)",
     version=training_arguments.VERSION,
     rank=TRAINER,
+    takes_auto=training_arguments.TAKES_AUTO,
     recognise=recognise,
     keys=KEYS,
     ignored=(

@@ -13,8 +13,9 @@ class Liger:
         rope: the function that turns queries and keys.
         rms_norm: RMSNorms that have a weight.
         in_place: such a norm writes its input's gradient over its output's.
-        own: names of modules that keep their own norm.
+        own: names of RMSNorms that stay as they are.
         layer_norm: LayerNorms.
+        own_layer_norms: names of those that stay as they are.
         mlp: the gate of feed-forward networks.
         experts: the experts of a mixture, all in one function.
         relu_squared: that activation.
@@ -28,6 +29,7 @@ class Liger:
     in_place: bool = True
     own: tuple[str, ...] = ()
     layer_norm: bool = False
+    own_layer_norms: tuple[str, ...] = ()
     mlp: bool = False
     experts: bool = False
     relu_squared: bool = False

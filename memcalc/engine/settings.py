@@ -139,6 +139,7 @@ def sight_of(job: Job, settings: Settings) -> tuple[Settings, Flow] | None:
         seq=vision.length(images, size),
         images=images,
         cached=False,
+        liger=kernels_of(job.run, job.model, tower=True),
         axes=("rows", "patches") if vision.packed else ("images", "patches"),
         degrees=Degrees(),
         tp=1,

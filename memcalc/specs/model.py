@@ -170,6 +170,7 @@ class ModelSpec:
     Attributes:
         name: what the user called it.
         model_type: Hugging Face's.
+        text_type: that of its text model, where a tower stands beside it.
         blocks: in the order of the forward pass.
         hidden_size, vocab_size, num_layers, num_heads, num_kv_heads, head_dim: of the text model; 0 where it has none.
         max_position_embeddings: the length the model is made for, if it says.
@@ -204,6 +205,7 @@ class ModelSpec:
     vision: Vision | None = None
     dtype: str | None = None
     quantization: Quantization | None = None
+    text_type: str = ""
 
     def weights(self) -> Iterator[tuple[str, Weight, int]]:
         """Path, weight and number of copies of every parameter; a tied head has none of its own."""

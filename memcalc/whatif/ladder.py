@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from memcalc.engine.liger import KERNELS
+from memcalc.engine.liger import swaps_of
 from memcalc.specs.job import Job
 
 Keys = dict[str, Any]
@@ -84,7 +84,7 @@ def _loss(job: Job) -> Iterator[Keys]:
 
 
 def _kernels(job: Job) -> Iterator[Keys]:
-    if _trains(job) and job.run.code == "transformers" and job.run.liger is None and job.model.model_type in KERNELS:
+    if _trains(job) and job.run.code == "transformers" and job.run.liger is None and swaps_of(job.model) is not None:
         yield {"liger": True}
 
 

@@ -19,9 +19,15 @@ Kind = tuple[Shape, str]
 
 
 def has_norm(ctx: Context) -> bool:
-    """Whether the kernel is in the place of the RMSNorm that runs."""
+    """Whether a kernel is in the place of the RMSNorm that runs."""
     kernels = ctx.settings.liger
     return kernels.rms_norm and ctx.place()[0][-1] not in kernels.own
+
+
+def has_layer_norm(ctx: Context) -> bool:
+    """Whether a kernel is in the place of the LayerNorm that runs."""
+    kernels = ctx.settings.liger
+    return kernels.layer_norm and ctx.place()[0][-1] not in kernels.own_layer_norms
 
 
 def rms_norm(ctx: Context, x: Tensor, weight: Tensor) -> Tensor:

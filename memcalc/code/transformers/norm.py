@@ -48,7 +48,7 @@ def layer_norm(ctx: Context, m: LayerNorm, x: Tensor) -> Tensor:
         return F.cast(F.layer_norm(F.cast(x, "float32", "input in fp32"), [], "output in fp32"), x.dtype, "output")
     if m.style == "one_plus":
         weights[0] = F.add_scalar(weights[0], "1 + weight")
-    elif ctx.settings.liger.layer_norm and m.bias:
+    elif m.bias and liger.has_layer_norm(ctx):
         return liger.layer_norm(x, weights)
     return F.layer_norm(x, weights, "output")
 

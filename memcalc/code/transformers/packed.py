@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import isqrt
 
 from memcalc.code.context import TOWER, Context, runs
+from memcalc.code.transformers import liger
 from memcalc.code.transformers.rotary import turn
 from memcalc.code.transformers.vision import cast_pixels
 from memcalc.components import Rotary
@@ -116,8 +117,11 @@ def turn_patches(ctx: Context, m: PackedAttention, query: Tensor, key: Tensor) -
     dtype, rotary = query.dtype, Rotary(m.head_dim)
     angles = tuple(F.view(ctx.shared[name], (ctx.seq, Axis("1", 1), ctx.shared[name].shape[-1])) for name in (COS, SIN))
     wide_query, wide_key = F.cast(query, "float32", "query in fp32"), F.cast(key, "float32", "key in fp32")
-    query = turn(rotary, wide_query, (angles[0], angles[1]), "turned query")
-    key = turn(rotary, wide_key, (angles[0], angles[1]), "turned key")
+    if ctx.settings.liger.rope:
+        query, key = liger.rotate(wide_query, wide_key, (angles[0], angles[1]))
+    else:
+        query = turn(rotary, wide_query, (angles[0], angles[1]), "turned query")
+        key = turn(rotary, wide_key, (angles[0], angles[1]), "turned key")
     query = F.cast(query, dtype, "query")
     return query, F.cast(key, dtype, "key")
 

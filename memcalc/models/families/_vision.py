@@ -45,6 +45,7 @@ def with_tower(config: Config, text: ModelSpec, tower: tuple[Block, ...], *, vis
         text,
         name=config.name,
         model_type=config.model_type,
+        text_type=text.model_type,
         blocks=blocks,
         vision=vision,
         buffer_bytes=text.buffer_bytes + more.pop("buffer_bytes", 0),

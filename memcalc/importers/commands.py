@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +11,10 @@ from memcalc.errors import InputError
 from memcalc.importers import launchers, trl
 from memcalc.importers.arguments import by_keys, named_files, read_arguments
 from memcalc.importers.argv import split
-from memcalc.importers.facts import COMMAND, Facts
-from memcalc.importers.format import load, normal
+from memcalc.importers.facts import COMMAND, Facts, Link
+from memcalc.importers.format import load, normal, recognised
 from memcalc.importers.rules import names
+from memcalc.importers.source import read_source
 from memcalc.importers.wrappers import unwrapped
 
 MODULES = (
@@ -111,7 +113,10 @@ def _script(facts: Facts, words: list[str], *, alone: bool = False) -> None:
         facts.put("~world", 1, "a single process")
     if format_name == "trainer":
         trl.named(facts, name if module or name.endswith(".py") else "", where=name)
-        if alone and "~trl" not in facts.found:
+        if not module and name.endswith(".py") and os.path.isfile(name) and not _said(rest):  # noqa: PTH113
+            format_name = recognised(read_source(name)).name
+            facts.links.append(Link(name, name, ".", format_name))
+        elif alone and "~trl" not in facts.found:
             _must_train(facts, name, rest)
     if format_name == "megatron" and (other := OTHERS.fullmatch(last)):
         facts.unused.append(f"{name}: Megatron's {other.group(1)} is counted as a GPT of these sizes")
@@ -120,11 +125,14 @@ def _script(facts: Facts, words: list[str], *, alone: bool = False) -> None:
     read_arguments(facts, rest, format_name)
 
 
+def _said(words: Sequence[str]) -> set[str]:
+    """Keys of training among a script's arguments."""
+    return {normal(key) for key, _, _ in split(words).given} & set(load("trainer").keys) - set(SAY_LITTLE)
+
+
 def _must_train(facts: Facts, name: str, words: Sequence[str]) -> None:
     """Note a script of which nothing says that it trains, for whoever knows what else is given; another program is no launch then."""
-    parsed = split(words)
-    said = {normal(key) for key, _, _ in parsed.given} & set(load("trainer").keys) - set(SAY_LITTLE)
-    if not said and not any(named_files(parsed)) and not re.search(r"train|tun|sft|dpo|ppo|grpo|run_clm", name):
+    if not _said(words) and not any(named_files(split(words))) and not re.search(r"train|tun|sft|dpo|ppo|grpo|run_clm", name):
         if not name.endswith(".py"):
             raise InputError(f"{name} is no launch that memcalc knows: python, torchrun, accelerate, deepspeed, {', '.join(OWN)} are", where="command")
         facts.put("~does_not_train", name, name)

@@ -22,7 +22,7 @@ class Open(str):
 
 
 OPEN = Open()
-SAID = {"is_bfloat16_supported": True, "is_bf16_supported": True, "is_bf16_available": True}
+SAID = dict.fromkeys(("is_bfloat16_supported", "is_bf16_supported", "is_bf16_available", "is_available", "is_torch_bf16_gpu_available"), True)
 """Questions to the card, as one of today answers them."""
 LOADERS = re.compile(r"AutoModel(For\w+)?|\w+For(CausalLM|ConditionalGeneration|SequenceClassification|ImageTextToText)")
 UNSLOTH = re.compile(r"Fast(Language|Vision|)Model")
@@ -60,13 +60,35 @@ class _Script:
     def __init__(self, tree: ast.Module) -> None:
         self.names: dict[str, Any] = {}
         self.said: dict[str, tuple[Any, int]] = {}
-        nodes = sorted((node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.Call))), key=lambda node: (node.lineno, node.col_offset))
-        self.has_unsloth = any(isinstance(node, ast.Call) and UNSLOTH.fullmatch(_owner(node.func)) for node in nodes)
-        for node in nodes:
-            if isinstance(node, ast.Assign):
-                self._assign(node)
-            else:
-                self._call(node)
+        self.has_unsloth = any(isinstance(node, ast.Call) and UNSLOTH.fullmatch(_owner(node.func)) for node in ast.walk(tree))
+        self.condition = ""
+        self._visit(tree)
+
+    def _visit(self, node: ast.AST) -> None:
+        """What stands inside, in its order; of a condition that the script answers, the branch that is taken."""
+        if isinstance(node, (ast.If, ast.IfExp)):
+            self._branches(node)
+            return
+        for child in ast.iter_child_nodes(node):
+            self._visit(child)
+        if isinstance(node, ast.Assign):
+            self._assign(node)
+        elif isinstance(node, ast.Call):
+            self._call(node)
+
+    def _branches(self, node: ast.If | ast.IfExp) -> None:
+        test, before = self._truth(node.test), self.condition
+        for branch, taken in ((node.body, test is not False), (node.orelse, test is not True)):
+            self.condition = before or (f"if {ast.unparse(node.test)}" if test is None else "")
+            for inner in (branch if isinstance(branch, list) else [branch]) if taken else []:
+                self._visit(inner)
+        self.condition = before
+
+    def _truth(self, node: ast.expr) -> bool | None:
+        if isinstance(node, ast.Compare) and isinstance(node.left, ast.Name) and node.left.id == "__name__":
+            return True
+        value = self.value(node)
+        return None if isinstance(value, Open) else bool(value)
 
     def data(self) -> dict[str, Any]:
         """Nested, as a file has it."""
@@ -84,7 +106,7 @@ class _Script:
         value = self.value(node.value)
         for target in node.targets:
             if isinstance(target, ast.Name):
-                self.names[target.id] = value
+                self.names[target.id] = Open(f"{target.id} {self.condition}") if self.condition and self.names.get(target.id, OPEN) != value else value
 
     def _call(self, node: ast.Call) -> None:
         owner, called = _owner(node.func), _called(node.func)
@@ -123,12 +145,14 @@ class _Script:
             self._put(_renamed(given, UNSLOTH_ADAPTERS), at)
 
     def _put(self, values: Mapping[str, Any], at: int) -> None:
-        """Values under keys; an open one that was said before stays as it was."""
+        """Values under keys: of models the first; what is open, or stands under a condition that is, only where nothing was said before."""
         for key, value in values.items():
-            if not isinstance(value, Open):
+            is_model = key.rpartition(".")[2] in ("model_name_or_path", "name", "model")
+            if isinstance(value, Open) or (self.condition and not is_model):
+                if key not in self.said and not is_model:
+                    self.said[key] = (f"${value} {self.condition}".rstrip()[:MAX_SHOWN], at)
+            elif not (is_model and key in self.said):
                 self.said[key] = (value, at)
-            elif key not in self.said and key.rpartition(".")[2] not in ("model_name_or_path", "name", "model"):
-                self.said[key] = (f"${value}"[:MAX_SHOWN], at)
 
     # ------------------------------------------------------------------ values
     def value(self, node: ast.expr) -> Any:
@@ -168,6 +192,10 @@ class _Script:
     def answer(self, node: Any) -> Any:
         return SAID.get(_called(node.func), OPEN)
 
+    def choice(self, node: Any) -> Any:
+        test = self._truth(node.test)
+        return OPEN if test is None else self.value(node.body if test else node.orelse)
+
 
 _OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: lambda a, b: a + b,
@@ -178,7 +206,7 @@ _OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
 }
 _READERS: dict[type[ast.expr], Callable[[_Script, Any], Any]] = {
     ast.Constant: _Script.constant, ast.Name: _Script.name, ast.Attribute: _Script.attribute, ast.List: _Script.items, ast.Tuple: _Script.items,
-    ast.UnaryOp: _Script.inverted, ast.BinOp: _Script.product, ast.Call: _Script.answer,
+    ast.UnaryOp: _Script.inverted, ast.BinOp: _Script.product, ast.Call: _Script.answer, ast.IfExp: _Script.choice,
 }  # fmt: skip
 
 

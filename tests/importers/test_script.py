@@ -77,11 +77,35 @@ def test_what_a_script_does_not_write_down_is_listed_with_its_line() -> None:
     assert "loss" not in found.layer.data  # it is not TRL's trainer
 
 
+CONDITIONS = """
+dtype = torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
+def main(args):
+    model = AutoModelForCausalLM.from_pretrained("Qwen/Qwen3-8B", torch_dtype=dtype, attn_implementation="flash_attention_2")
+    if args.lora:
+        model = get_peft_model(model, LoraConfig(r=8))
+    reference = AutoModelForCausalLM.from_pretrained("Qwen/Qwen3-0.6B")
+    Trainer(model=model, args=TrainingArguments(per_device_train_batch_size=4, gradient_checkpointing=True, output_dir="o")).train()
+if __name__ == "__main__":
+    main(parse())
+"""
+
+
+def test_branches_that_a_script_does_not_decide_are_listed() -> None:
+    found = read(CONDITIONS)
+    assert {key: found.layer.data.get(key) for key in ("model", "micro_batch", "attention", "dtype", "lora")} == {
+        "model": "Qwen/Qwen3-8B", "micro_batch": 4, "attention": "flash_attention_2", "dtype": "bfloat16", "lora": None,
+    }  # fmt: skip
+    assert any("use_peft '$True if args.lora': nothing that is given says its value" in line for line in found.unused)
+
+
 def test_a_command_takes_what_its_script_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it lies here, and its arguments say nothing of training; beside them it is given as a file."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "grpo.py").write_text(GRPO, encoding="utf-8")
-    found = import_files(["grpo.py"], command=["accelerate", "launch", "--num_processes", "4", "grpo.py"])
-    assert (found.layer.data["model"], found.layer.data["hardware"]["gpus"]) == ("Qwen/Qwen2-0.5B-Instruct", 4)
+    command = ["accelerate", "launch", "--num_processes", "4", "grpo.py"]
+    for files, more in (([], []), (["grpo.py"], ["--learning_rate", "1e-6"])):
+        data = import_files(files, command=[*command, *more]).layer.data
+        assert (data["model"], data["hardware"]["gpus"], data["micro_batch"]) == ("Qwen/Qwen2-0.5B-Instruct", 4, 8)
 
 
 def test_nothing_is_run(tmp_path: Path) -> None:

@@ -58,6 +58,7 @@ class RLSpec(Spec):
     score_micro_batch: Count | None = Field(None, description="sequences at once where nothing is trained: log-probabilities, values, rewards")
     entropy: Literal["none", "chunked", "whole"] | None = Field(None, description="entropies of the actor's tokens: of some at a time, or of all at once")
     entropy_loss: bool = Field(default=False, description="entropies are part of the loss, so that updates find them, too")
+    remove_padding: bool = Field(default=True, description="verl: log-probabilities of all tokens of a batch without padding; false: of answers, copied")
     max_token_len: Count | None = Field(
         None, description="tokens of a micro-batch, of all context-parallel ranks, where sequences are packed up to a budget (dynamic batches)"
     )

@@ -52,10 +52,7 @@ def divided(ctx: Context, m: Head, x: Tensor) -> Tensor:
     """As `policy`, of logits that are divided by the temperature in place; beside them their entropy, of a copy (verl's logits_processor)."""
     asked = ctx.settings.objective
     assert asked is not None
-    wide = in_fp32(ctx, m, x)
-    logits = Tensor(wide.tape, wide.shape, wide.dtype, wide.storage)
-    wide.tape.record(logits, (wide,), (), lambda wants, g: (like(g, "gradient of logits / temperature"),))
-    del wide
+    logits = F.scale_in_place(in_fp32(ctx, m, x))
     if asked.entropy == "none":
         return cross_entropy(logits)
     copied = F.clone(logits, "copy of logits")

@@ -82,6 +82,44 @@ def policy_in_place(ctx: Context, m: Head, x: Tensor) -> Tensor:
     return selected(F.narrow(_divided(logits, answer), answer))
 
 
+def policy_by_kernel(ctx: Context, m: Head, x: Tensor) -> Tensor:
+    """x (batch, seq, hidden) → log-probabilities, by flash attention's cross-entropy of logits that are divided in place.
+
+    Of all tokens where padding is taken out of a batch, whose entropies compiled code finds; otherwise of the answer's, copied, with entropies in
+    torch's own operators (verl 0.6, workers/actor/dp_actor.py, ``_forward_micro_batch``; utils/torch_functional.py, ``logprobs_from_logits``).
+    """
+    asked = ctx.settings.objective
+    assert asked is not None
+    logits = F.scale_in_place(returned(ctx, m, x))
+    alone = asked.entropy == "none"
+    if asked.answer is None:
+        return _by_kernel(logits, in_place=True) if alone else F.add(_by_kernel(logits, in_place=False), compiled_entropy(logits), "loss")
+    part = F.narrow(logits, (ctx.batch, Axis("answer", asked.answer), logits.shape[-1]))
+    found = _by_kernel(F.clone(part, "logits of the answer"), in_place=alone)
+    return found if alone else F.add(found, entropy(part), "loss")
+
+
+def _by_kernel(logits: Tensor, *, in_place: bool) -> Tensor:
+    """logits (…, vocabulary) → (…): saves them and their log-sum-exp; the gradient stands in their place, where nobody else needs them."""
+    tape, rows = logits.tape, logits.shape[:-1]
+    sums, out = tape.new(rows, "float32", "log-sum-exp"), tape.new(rows, "float32", "log-probabilities")
+
+    def backward(wants: tuple[bool, ...], g: Tensor, logits: Tensor, sums: Tensor) -> tuple[Tensor]:
+        return (Tensor(g.tape, logits.shape, logits.dtype, logits.storage) if in_place else F.like(logits, "gradient of logits"),)
+
+    tape.record(out, (logits,), (logits, sums), backward)
+    return out
+
+
+def compiled_entropy(logits: Tensor) -> Tensor:
+    """logits (…, vocabulary) → (…): one kernel each way, between which logits and two numbers of each row are kept."""
+    tape, rows = logits.tape, logits.shape[:-1]
+    kept = [tape.new(rows, logits.dtype, name) for name in ("largest logits", "log-sum-exp")]
+    out = tape.new(rows, logits.dtype, "entropy")
+    tape.record(out, (logits,), (logits, *kept), lambda wants, g, logits, *rest: (F.like(logits, "gradient of entropy"),))
+    return out
+
+
 def _divided(x: Tensor, part: Shape) -> Tensor:
     """``x[…] /= constant``: x's own storage. The gradient is copied, its part copied, scaled and put back (CopySlices)."""
     y, tape = Tensor(x.tape, x.shape, x.dtype, x.storage), x.tape

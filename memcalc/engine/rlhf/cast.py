@@ -15,6 +15,7 @@ from memcalc.specs.job import Cast, Job, Role
 from memcalc.specs.read import Layer, merged
 from memcalc.specs.roles import IDLE, OF_ROLE, OWN, ROLES, RLSpec, RolloutSpec
 from memcalc.specs.run import Run
+from memcalc.specs.serving import ServingSpec
 from memcalc.tape.span import maximum, minimum
 
 IN_TILES = ("preference", "policy")
@@ -37,8 +38,8 @@ def resolve_cast(run: Run) -> Job:
     _refuse(typed, task)
     refuse_knobs(run, engine=typed.rollout.engine)
     length, said = _length(typed, task)
-    plain: dict[str, Any] = {"task": "train", "roles": None, "rollout": RolloutSpec.model_construct(), "rl": RLSpec.model_construct()}
-    plain |= {"seq_len": length, "loss": typed.loss}
+    plain: dict[str, Any] = {"task": "train", "roles": None, "seq_len": length}
+    plain |= {"rollout": RolloutSpec.model_construct(), "rl": RLSpec.model_construct(), "serving": ServingSpec.model_construct()}
     plain |= {"loss": "cross_entropy"} if typed.code == "megatron" else {}  # what is asked of the head stands in the objective
     job = resolve(typed.model_copy(update=plain))
     if task.has_score:

@@ -144,7 +144,7 @@ class _Phases:
         """How the actor's head is asked: for the answer's tokens, or for all where the trainer takes whole logits or packs."""
         if self.run.code == "megatron":
             return Objective(self.habits.megatron[self.run.loss], None, entropy, self.run.rl.logprob_chunk)
-        whole = self.habits.whole or self.run.rl.max_token_len is not None
+        whole = (self.habits.whole and self.run.rl.remove_padding) or self.run.rl.max_token_len is not None
         name = "tiles" if self.run.loss == "chunked" else self.habits.objective
         return Objective(name, None if whole else self.answer, entropy)
 

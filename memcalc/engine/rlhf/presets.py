@@ -87,6 +87,7 @@ PRESETS: dict[str, Preset] = {
         {
             "dtype": "float32",
             "autocast": "bfloat16",
+            "attention": "flash_attention_2",
             "recompute": "full",
             "sharding": {"engine": "fsdp1"},
             "rollout": {
@@ -97,8 +98,9 @@ PRESETS: dict[str, Preset] = {
                 "bucket_mb": 2048,
             },
             "rl": {"kl": "none", "entropy": "whole"},
+            "serving": {"max_num_seqs": 256, "max_num_batched_tokens": 8192},
         },
-        habits=Habits(whole=True, plain_updates=True, megatron={"cross_entropy": "policy divided", "fused_linear": "policy in pieces"}),
+        habits=Habits("policy by kernel", whole=True, plain_updates=True, megatron={"cross_entropy": "policy divided", "fused_linear": "policy in pieces"}),
     ),
     "openrlhf": Preset(
         "OpenRLHF 0.10",
@@ -150,6 +152,8 @@ def with_preset(run: Run) -> tuple[Run, list[str]]:
         keys = _megatron(keys)
     if "roles" in keys:
         keys["roles"] = {name: own for name, own in _open_roles(run, keys["roles"]).items() if own}
+    if run.rollout.engine != "vllm" and "engine" in run.rollout.model_fields_set:
+        keys.pop("serving", None)  # in vLLM's words
     if run.precision is not None:
         keys = {key: value for key, value in keys.items() if key not in ("dtype", "autocast")}
     if "dtype" in run.model_fields_set and "autocast" in keys:

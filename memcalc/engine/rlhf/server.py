@@ -18,7 +18,7 @@ NAME = "rollout"
 
 
 def server_of(run: Run, seq_len: int) -> Job | None:
-    """The server as a job of its own; None where the actor's own modules generate.
+    """The server as a job of its own, told what stands under ``serving``; None where the actor's own modules generate.
 
     Raises:
         InputError: no card is named, of which it could take a share.
@@ -29,7 +29,7 @@ def server_of(run: Run, seq_len: int) -> Job | None:
     from memcalc.engine.resolve import resolve
 
     share = "gpu_memory_utilization" if asked.engine == "vllm" else "mem_fraction_static"
-    serving: dict[str, Any] = {"max_model_len": seq_len}
+    serving: dict[str, Any] = {"max_model_len": seq_len, **run.serving.model_dump(exclude_unset=True)}
     if asked.gpu_memory_utilization is not None:
         serving[share] = asked.gpu_memory_utilization
     gpu = run.hardware.gpu or (ELSEWHERE if asked.cards == "other" else None)
@@ -54,6 +54,8 @@ def refuse_knobs(run: Run, *, engine: str) -> None:
         InputError: such a key was given.
     """
     if engine not in SERVERS:
+        for key in sorted(run.serving.model_fields_set):
+            raise InputError(f"rollout.engine {engine} is told nothing so; vllm and sglang are", where=f"serving.{key}")
         for key in ("gpu_memory_utilization", "sleep_level", "tensor_parallel_size", "bucket_mb"):
             if key in run.rollout.model_fields_set:
                 raise InputError(f"rollout.engine {engine} has no such knob; vllm and sglang have", where=f"rollout.{key}")

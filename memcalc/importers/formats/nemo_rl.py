@@ -103,6 +103,11 @@ KEYS: dict[str, Rule] = {
     "policy.generation.colocated.enabled": switch("rollout.cards", "same", "other"),
     "policy.generation.vllm_cfg.gpu_memory_utilization": "rollout.gpu_memory_utilization",
     "policy.generation.vllm_cfg.tensor_parallel_size": whole_number("rollout.tensor_parallel_size"),
+    "policy.generation.vllm_cfg.enforce_eager": switch("serving.enforce_eager"),
+    "policy.generation.vllm_cfg.max_model_len": whole_number("serving.max_model_len"),
+    "policy.generation.vllm_cfg.kv_cache_dtype": word("serving.kv_cache_dtype", {"auto": None, "fp8": "fp8"}, otherwise="leave"),
+    "policy.generation.vllm_kwargs.max_num_seqs": whole_number("serving.max_num_seqs"),
+    "policy.generation.vllm_kwargs.max_num_batched_tokens": whole_number("serving.max_num_batched_tokens"),
     "grpo.num_generations_per_prompt": each(_algorithm("grpo"), whole_number("rollout.num_generations")),
     "grpo.num_prompts_per_step": each(_algorithm("grpo"), whole_number("~prompts")),
     "ppo.num_generations_per_prompt": each(_algorithm("ppo"), whole_number("rollout.num_generations")),
@@ -187,8 +192,10 @@ def _checkpoints(facts: Facts, place: str = "") -> None:
 def _cast(facts: Facts) -> None:
     """Of GRPO and PPO, what generates, and what of the policy makes room for it (algorithms/grpo.py, offload_before_refit and offload_after_refit)."""
     task = facts.get("task")
-    kept = {"ppo": ("rollout.", "rl.", "roles.critic."), "grpo": ("rollout.", "rl."), "distill": ("roles.teacher.",), "dpo": ("rl.logprob_chunk",)}
-    for name in [name for name in facts.found if name.startswith(("rollout.", "rl.", "roles.")) and not name.startswith(kept.get(str(task), ()))]:
+    vllm = facts.get("rollout.engine", "vllm") == "vllm"
+    online = ("rollout.", "rl.", *(("serving.",) if vllm else ()))
+    kept = {"ppo": (*online, "roles.critic."), "grpo": online, "distill": ("roles.teacher.",), "dpo": ("rl.logprob_chunk",)}
+    for name in [name for name in facts.found if name.startswith(("rollout.", "rl.", "roles.", "serving.")) and not name.startswith(kept.get(str(task), ()))]:
         del facts.found[name]
     if task == "dpo":
         facts.put("roles.reference.precomputed", value=True, where=f"{VERSION} asks the reference before a step, in the policy's own storage")

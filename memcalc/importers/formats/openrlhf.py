@@ -68,6 +68,7 @@ BOTH: dict[str, Rule] = {
     "vllm.num_engines": whole_number("~engines"),
     "vllm.tensor_parallel_size": whole_number("rollout.tensor_parallel_size"),
     "vllm.gpu_memory_utilization": "rollout.gpu_memory_utilization",
+    "vllm.enforce_eager": switch("serving.enforce_eager"),
     "vllm.enable_sleep": switch("rollout.sleep_level", 1, 0),
     "train.colocate_all": switch("~colocate"),
     "data.prompt_max_len": whole_number("rollout.prompt_length"),
@@ -139,7 +140,7 @@ def _cast(facts: Facts) -> None:
     if facts.get("task") == "ppo" and "~algorithm" in facts.found:
         facts.put("task", facts.get("~algorithm"), facts.where("~algorithm"))
     if facts.get("task") not in ESTIMATORS.values():
-        for name in [name for name in facts.found if name.startswith(("rollout.", "rl.", "roles."))]:
+        for name in [name for name in facts.found if name.startswith(("rollout.", "rl.", "roles.", "serving."))]:
             del facts.found[name]
         return
     facts.default("rl.framework", "openrlhf", VERSION)
@@ -152,6 +153,7 @@ def _cast(facts: Facts) -> None:
             facts.put(f"roles.{role}.idle.optimizer", "cpu", facts.where("~sleeps"))
     if facts.get("~engines") == 0:
         facts.put("rollout.engine", "transformers", facts.where("~engines"))
+        facts.found.pop("serving.enforce_eager", None)
     reinforcement.shared_prompts(facts, "~rollout_batch")
 
 

@@ -16,17 +16,17 @@ VERSION = "verl 0.6"
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.ref.", "actor_rollout_ref.rollout."
 ADAPTERS = "actor_rollout_ref.model.lora."
 HELD: dict[str, Rule] = {
-    "enforce_eager": unless("false"),
-    "max_num_batched_tokens": unless(8192),
-    "max_num_seqs": unless(256),
+    "enforce_eager": switch("serving.enforce_eager"),
+    "max_num_batched_tokens": whole_number("serving.max_num_batched_tokens"),
+    "max_num_seqs": whole_number("serving.max_num_seqs"),
+    "max_model_len": whole_number("serving.max_model_len"),
     "dtype": unless("bfloat16"),
-    "max_model_len": unless(),
     "layered_summon": unless("false"),
     "data_parallel_size": unless(1),
     "expert_parallel_size": unless(1),
     "pipeline_model_parallel_size": unless(1),
 }
-"""Keys of what generates that memcalc has no key for there, with their defaults."""
+"""What a server is told, and keys of what generates that memcalc has no key for there, with their defaults."""
 TASKS = {"gae": "ppo", "rloo": "rloo", "reinforce_plus_plus": "reinforce++", "reinforce_plus_plus_baseline": "reinforce++"}
 """By the estimator of advantages; all others are kinds of GRPO."""
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "hf": "transformers"}
@@ -116,7 +116,7 @@ KEYS: dict[str, Rule] = {
     "actor_rollout_ref.model.enable_activation_offload": switch("offload.activations", "cpu", None),
     "actor_rollout_ref.model.lora_rank": whole_number("~lora_rank"),
     "actor_rollout_ref.model.target_modules": lambda facts, entry: facts.put("lora.target_modules", entry.value, entry.where),
-    "actor_rollout_ref.model.use_remove_padding": switch("~packing"),
+    "actor_rollout_ref.model.use_remove_padding": switch("rl.remove_padding"),
     "actor_rollout_ref.model.use_liger": liger.without_labels,
     "actor_rollout_ref.model.use_fused_kernels": switch("loss", "fused_linear", "cross_entropy"),
     f"{ACTOR}strategy": lambda facts, entry: facts.put("~strategy", entry.word, entry.where),
@@ -236,7 +236,10 @@ def _replicas(facts: Facts, engine: str) -> None:
         facts.put("sharding.fsdp_sharding_strategy", "HYBRID_SHARD", facts.where("~dp_shard"))
 
 
-FSDP = {"dtype": "float32", "autocast": "bfloat16", "optimizer": "adamw_torch", "recompute": "full", "sharding.reduce_dtype": "float32"}
+FSDP = {
+    "dtype": "float32", "autocast": "bfloat16", "optimizer": "adamw_torch", "recompute": "full", "attention": "flash_attention_2",
+    "sharding.reduce_dtype": "float32", "rl.remove_padding": False,
+}  # fmt: skip
 MEGATRON = {
     "dtype": "bfloat16", "optimizer": "adamw_torch_fused", "recompute": "none", "attention": "flash_attention_2", "sharding.sp": True,
     "sharding.use_distributed_optimizer": True, "sharding.gradient_accumulation_fusion": False,
@@ -247,7 +250,7 @@ MEGATRON = {
 def _megatron(facts: Facts) -> None:
     """Megatron's workers; checkpointing is what the transformer's own options say, and a reference is put away where the actor is."""
     where = facts.where("~strategy")
-    for name in ("recompute", "autocast", "sharding.reshard_after_forward", "rl.entropy", "liger"):
+    for name in ("recompute", "autocast", "sharding.reshard_after_forward", "rl.entropy", "rl.remove_padding", "liger"):
         facts.found.pop(name, None)
     megatron.take(facts)
     facts.put("code", "megatron", where)

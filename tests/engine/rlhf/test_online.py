@@ -168,6 +168,15 @@ class TestServer:
         assert under(answer, "weight_sync", "rollout/weights/") > 0 == under(answer, "weight_sync", "rollout/kv_cache/")
         assert tuple(phases(answer))[-1] == "weight_sync"
 
+    def test_it_is_told_what_stands_under_serving(self) -> None:
+        """A quarter of the sequences in one step is a quarter of what its sampler is measured with."""
+        many, few = (tiny("grpo", **self.KEYS, serving={"max_num_seqs": n}) for n in (1024, 256))
+        sampler = "rollout/activations/profiling run/sampler"
+        assert under(many, "rollout", sampler) == 4 * under(few, "rollout", sampler)
+        assert not any("serving" in line for line in few.ignored)
+        with pytest.raises(InputError, match=r"^serving.max_num_seqs: rollout.engine transformers is told nothing so"):
+            tiny("grpo", serving={"max_num_seqs": 256})
+
     def test_it_needs_a_card(self) -> None:
         with pytest.raises(InputError, match=r"^hardware.gpu: vllm takes a share of a card"):
             tiny("grpo", rollout_engine="vllm")

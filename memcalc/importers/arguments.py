@@ -107,4 +107,4 @@ def _plain_deepspeed(facts: Facts, parsed: Words) -> Words:
     return parsed
 
 
-__all__ = ["by_keys", "named_files", "read_arguments"]
+__all__ = ["ENDINGS", "by_keys", "named_files", "read_arguments"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from memcalc.errors import InputError
 from memcalc.importers import launchers, trl
-from memcalc.importers.arguments import by_keys, named_files, read_arguments
+from memcalc.importers.arguments import ENDINGS, by_keys, named_files, read_arguments
 from memcalc.importers.argv import split
 from memcalc.importers.facts import COMMAND, Facts, Link
 from memcalc.importers.format import load, normal, recognised
@@ -197,6 +197,9 @@ def _tune(facts: Facts, words: list[str]) -> None:
         raise InputError("no recipe stands behind tune run", where="command")
     if "~gpus_per_node" not in facts.found:
         facts.put("~gpus_per_node", 1, "tune run without --nproc_per_node")
+    config = split(rest[1:]).get("config")
+    if isinstance(config, str) and not config.endswith(ENDINGS):
+        facts.links.append(Link(config, "--config", ".", "torchtune"))
     read_arguments(facts, rest[1:], "torchtune")
 
 

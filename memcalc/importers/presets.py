@@ -1,9 +1,12 @@
-"""DeepSpeed configurations that LLaMA-Factory, ms-swift and axolotl ship, by the names that people write: what they say about memory."""
+"""Configurations that frameworks ship, by the names that people write: DeepSpeed's of LLaMA-Factory, ms-swift and axolotl, torchtune's own recipes."""
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
+
+from memcalc.resources import config_path
 
 _LLAMA_FACTORY = re.compile(r"ds_z([0-3])(_offload)?_config\.json")
 _SWIFT = re.compile(r"zero([0-3])(_offload)?")
@@ -29,7 +32,17 @@ def preset(path: str) -> tuple[str, dict[str, Any]] | None:
         if stage == 3:
             made["zero_optimization"] |= {"sub_group_size": 0, "max_live_parameters": 0, "max_reuse_distance": 0}
         return f"axolotl's {name}", made
-    return None
+    return _torchtune(path) if re.fullmatch(r"[a-z]\w*/[\w.]+", path) else None
+
+
+def _torchtune(name: str) -> tuple[str, dict[str, Any]] | None:
+    """One of torchtune's recipes' configurations, as ``tune ls`` names them."""
+    shipped = json.loads(config_path("torchtune.json").read_text(encoding="utf-8"))
+    own = shipped["configurations"].get(name)
+    if own is None:
+        return None
+    adapted = shipped["adapters"] if "lora_" in own["model._component_"] else {}
+    return f"torchtune's {name}.yaml", {**shipped["all"], **adapted, **own}
 
 
 def _config(stage: int, *, offload: bool, overlap: bool, bucket: float | None) -> dict[str, Any]:

@@ -102,6 +102,7 @@ class Context:
         asides: what the model computes, holds until its output is dropped, and uses for nothing.
         holds_output: the model's own forward holds the output of the block that runs, an embedding, until the last layer is through.
         lingering: what the model has variables for until the step is over, where the layer that made it is checkpointed.
+        arguments: what a checkpoint of the layer that runs keeps beside its input.
         waiting: where gradients wait for the backward pass of all blocks.
         selection: what the layer that runs keeps under a checkpoint (`memcalc.code.torchtitan.selection`).
         differentiable: names of shared tensors that gradients flow through, whether or not what runs is recorded.
@@ -117,6 +118,7 @@ class Context:
         self.asides: list[Node] = []
         self.holds_output = True
         self.lingering: dict[str, tuple[Tensor, ...]] = {}
+        self.arguments: list[Tensor] = []
         self.waiting: list[Leaf] = []
         self.differentiable: set[str] = set()
         self.selection: Any = None

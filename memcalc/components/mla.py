@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from memcalc.components.attention import Rotary
 from memcalc.components.linear import Linear
@@ -19,6 +20,7 @@ class Indexer(Component):
         num_heads, head_dim: of the indexer.
         rope_dim: how much of each head is turned.
         top_k: keys per query.
+        style: how it is turned: ``half``, or ``pairs`` (GLM-5).
         wq_b: the query latent → its heads.
         wk: hidden → one key.
         k_norm: on that key.
@@ -33,6 +35,7 @@ class Indexer(Component):
     wk: Linear
     k_norm: LayerNorm
     weights_proj: Linear
+    style: Literal["half", "pairs"] = "half"
 
     def weights(self, prefix: str = "") -> Iterator[tuple[str, Weight]]:
         """Those of its parts, none of which a gradient reaches."""
@@ -55,6 +58,9 @@ class LatentAttention(Component):
         o_proj: values → hidden.
         rotary: of the rotary parts: ``complex`` products (V2), ``pairs`` of even and odd elements (V3), or halves.
         indexer: picks the keys that a query sees.
+        follows: the model's forward holds so many keys of each query that the layer before has picked, or has had picked; this one sees them
+            where it has no indexer of its own (GLM-5). 0: none does.
+        fresh: that layer has picked them itself; under checkpoints, others are the same tensor that is held already.
         window, causal: as for any attention; every latent attention sees all earlier keys.
     """
 
@@ -72,5 +78,7 @@ class LatentAttention(Component):
     o_proj: Linear
     rotary: Rotary
     indexer: Indexer | None = None
+    follows: int = 0
+    fresh: bool = False
     window: int | None = None
     causal: bool = True

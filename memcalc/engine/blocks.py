@@ -151,6 +151,7 @@ class _Recording:
         if not self.again:
             self.inputs.clear()
             ctx.lingering.clear()
+            ctx.arguments.clear()
         if tape.host is not None:
             self.send(tape.host)
         if y.storage is not None and self.block.role != "head":
@@ -237,6 +238,7 @@ class _Recording:
         if tape.host is not None:
             tape.host.settle()
         self.inputs.clear()
+        ctx.arguments.clear()
         for leaf, path in self.leaves:
             if leaf is not None and leaf.grads[0] is not None and leaf.grads[0].storage is not None:
                 record = leaf.grads[0].storage.record

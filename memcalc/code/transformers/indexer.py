@@ -13,15 +13,17 @@ from memcalc.tape.span import maximum
 from memcalc.tape.tensor import Tensor
 
 
-def sparse_mask(ctx: Context, m: Indexer, x: Tensor, latent_q: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def sparse_mask(ctx: Context, m: Indexer | int, x: Tensor, latent_q: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """The causal mask with all but the chosen keys masked out, and what the attention holds beside it (DeepseekV32Attention.forward).
+
+    Where an earlier layer has picked so many keys, which the model's forward holds, there is a number in the place of an indexer.
 
     Returns:
         the mask, (batch, seq, keys) as bools for the fused kernel or added for eager attention; the indices; the flags made of them.
     """
     tape = ctx.tape
     with tape.no_grad(), ctx.inside("indexer"):
-        indices = choose(ctx, m, x, latent_q, mask)
+        indices = Tensor(tape, (ctx.batch, ctx.seq, limited(ctx, m)), "int32", None) if isinstance(m, int) else choose(ctx, m, x, latent_q, mask)
         square = (ctx.batch, ctx.seq, Axis("keys", ctx.seq.size))
         ones, wide = tape.new(square, "bool", "ones"), tape.new(indices.shape, "int64", "indices as int64")
         flags = tape.new(square, "bool", "keys left out")
@@ -46,7 +48,7 @@ def choose(ctx: Context, m: Indexer, x: Tensor, latent_q: Tensor, mask: Tensor) 
     q_rot, q_pass = F.split_last(q, (rope, rest))
     k = F.view(ctx.run(m.k_norm, ctx.run(m.wk, x), "k_norm"), (ctx.batch, ctx.seq, Axis("1", 1), dim))
     k_rot, k_pass = F.split_last(k, (rope, rest))
-    q_rot, k_rot = rotate(ctx, Rotary(m.rope_dim), q_rot, k_rot)
+    q_rot, k_rot = rotate(ctx, Rotary(m.rope_dim, m.style), q_rot, k_rot)
     q = F.cat((q_rot, q_pass), dim, "index query")
     k = F.cat((k_rot, k_pass), dim, "index key")
     k = ctx.remember(k, "index key")
@@ -61,8 +63,12 @@ def choose(ctx: Context, m: Indexer, x: Tensor, latent_q: Tensor, mask: Tensor) 
         del inverted
     else:
         index_scores = F.like(index_scores, "masked index scores")
-    top_k = Axis("index_topk", m.top_k + ctx.seq.size - maximum(m.top_k, ctx.seq.size))
-    return F.cast(routing.topk(index_scores, top_k, "chosen keys")[1], "int32", "indices")
+    return F.cast(routing.topk(index_scores, limited(ctx, m.top_k), "chosen keys")[1], "int32", "indices")
+
+
+def limited(ctx: Context, top_k: int) -> Axis:
+    """So many keys, or all where there are fewer."""
+    return Axis("index_topk", top_k + ctx.seq.size - maximum(top_k, ctx.seq.size))
 
 
 def heads_scores(ctx: Context, q: Tensor, k: Tensor, axes: tuple[Axis, Axis, Axis]) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memcalc.code import ring
 from memcalc.code.context import Context, runs
-from memcalc.code.transformers.indexer import sparse_mask
+from memcalc.code.transformers.indexer import limited, sparse_mask
 from memcalc.code.transformers.liger import in_order
 from memcalc.code.transformers.mask import mask_name
 from memcalc.code.transformers.rotary import rotate
@@ -22,6 +22,7 @@ def latent_attention(ctx: Context, m: LatentAttention, x: Tensor) -> Tensor:
 
     The latents are split off as views, the keys put together in a buffer of their own; all of it is held until the output projection is through.
     """
+    before = earlier_indices(ctx, m) if m.follows else None
     heads = Axis("heads", m.num_heads // ctx.settings.tp)
     nope, rope, v_dim = Axis("qk_nope_head_dim", m.nope_dim), Axis("qk_rope_head_dim", m.rope_dim), Axis("v_head_dim", m.v_dim)
     whole = Axis("qk_head_dim", m.nope_dim + m.rope_dim)
@@ -40,12 +41,25 @@ def latent_attention(ctx: Context, m: LatentAttention, x: Tensor) -> Tensor:
 
     mask = ctx.shared.get(mask_name(m.window))
     chosen = None
-    if m.indexer is not None and latent_q is not None and mask is not None:
-        mask, *chosen = sparse_mask(ctx, m.indexer, x, latent_q, mask)
+    if latent_q is not None and mask is not None:
+        mask, *chosen = sparse_mask(ctx, m.indexer or m.follows, x, latent_q, mask)
     out = attend(ctx, query, key, value, mask)
     out = ctx.run(m.o_proj, F.view(out, (ctx.batch, ctx.seq, Axis("heads * v_head_dim", heads.size * v_dim.size))))
-    del latent_q, q, q_nope, q_rot, latent, kv, k_rot, query, key, value, both, mask, chosen
+    del latent_q, q, q_nope, q_rot, latent, kv, k_rot, query, key, value, both, mask, chosen, before
     return out
+
+
+def earlier_indices(ctx: Context, m: LatentAttention) -> Tensor | None:
+    """Keys that an earlier layer has picked, int32: a variable of the model's forward, and an argument that a checkpoint of this layer keeps."""
+    if ctx.arguments:  # the checkpoint runs its layer again
+        return None
+    if ctx.settings.records and not ctx.tape.grad_enabled and not m.fresh:
+        ctx.arguments.append(Tensor(ctx.tape, (), "int32", None))
+        return None
+    before = ctx.tape.new((ctx.batch, ctx.seq, limited(ctx, m.follows)), "int32", "indices of the layer before")
+    if m.fresh:
+        ctx.arguments.append(before)
+    return before
 
 
 def queries(ctx: Context, m: LatentAttention, x: Tensor) -> tuple[Tensor | None, Tensor]:
@@ -56,7 +70,7 @@ def queries(ctx: Context, m: LatentAttention, x: Tensor) -> tuple[Tensor | None,
     assert m.q_a_layernorm is not None
     assert m.q_b_proj is not None
     latent = ctx.run(m.q_a_layernorm, ctx.run(m.q_a_proj, x), "q_a_layernorm")
-    return latent if m.indexer is not None else None, ctx.run(m.q_b_proj, latent)
+    return latent if m.indexer is not None or m.follows else None, ctx.run(m.q_b_proj, latent)
 
 
 def expand_kv(ctx: Context, m: LatentAttention, kv: Tensor, k_rot: Tensor, axes: tuple[Axis, Axis, Axis, Axis]) -> tuple[Tensor, Tensor, Tensor]:

@@ -1,11 +1,14 @@
-"""DeepSeek V3.2: V3 whose attention sees only the keys that an indexer picks.
+"""DeepSeek V3.2, and GLM-5: V3 whose attention sees only the keys that an indexer picks, in the same layer or in an earlier one.
 
-Source: transformers, models/deepseek_v32/modeling_deepseek_v32.py. Layers for multi-token prediction are not part of the model that it builds.
+Source: transformers, models/deepseek_v32/modeling_deepseek_v32.py, models/glm_moe_dsa/modeling_glm_moe_dsa.py. Layers for multi-token prediction are
+not part of the model that these build.
 """
 
 from __future__ import annotations
 
-from memcalc.components import LayerNorm, Linear, RMSNorm, Rotary
+from dataclasses import replace
+
+from memcalc.components import DecoderLayer, LayerNorm, Linear, RMSNorm, Rotary
 from memcalc.components.mla import Indexer
 from memcalc.models.config import Config
 from memcalc.models.families import _decoder as decoder
@@ -14,25 +17,46 @@ from memcalc.models.families import _moe as moe
 from memcalc.models.families.deepseek_v3 import correction_bytes, experts
 from memcalc.specs.model import Axis, ModelSpec
 
-MODEL_TYPES = ("deepseek_v32",)
-ARCHITECTURES = {"DeepseekV32ForCausalLM": "deepseek_v32"}
+MODEL_TYPES = ("deepseek_v32", "glm_moe_dsa")
+ARCHITECTURES = {"DeepseekV32ForCausalLM": "deepseek_v32", "GlmMoeDsaForCausalLM": "glm_moe_dsa"}
 
 
 def spec(config: Config) -> ModelSpec:
     """The causal mask is always made, since the indexer reads it. The indexer takes no gradient."""
     sizes = latent.read_sizes(config, kv_heads_follow=False)
     common, rotary, norm = sizes.common, Rotary(sizes.rope, "pairs"), RMSNorm(sizes.common.hidden)
-    kinds = sparse_layers(config, common.num_layers)
-    sparse = experts(config, common.hidden)
-    layers = moe.layers(
-        kinds,
-        norm=norm,
-        self_attn=latent.attention(sizes, rotary, bias=config.bool("attention_bias", default=False), indexer=indexer(config, sizes)),
-        sparse=sparse,
-        dense=decoder.gated_mlp(common, config.str("hidden_act")),
-    )
+    kinds, sparse = sparse_layers(config, common.num_layers), experts(config, common.hidden)
+    own, dense = indexer(config, sizes), decoder.gated_mlp(common, config.str("hidden_act"))
+    plain = latent.attention(sizes, rotary, bias=config.bool("attention_bias", default=False))
+
+    def layer(kind: tuple[bool, bool, bool | None]) -> DecoderLayer:
+        is_sparse, picks, fresh = kind
+        mixer = replace(plain, indexer=own if picks else None, follows=0 if fresh is None else own.top_k, fresh=bool(fresh))
+        return DecoderLayer(norm, mixer, norm, sparse if is_sparse else dense)
+
+    picks = picking_layers(config, common.num_layers)
+    passed_on = (None, *picks[:-1]) if config.model_type == "glm_moe_dsa" else (None,) * common.num_layers
+    layers = decoder.layer_blocks(zip(kinds, picks, passed_on, strict=True), layer)
     whole = moe.with_masks(decoder.causal_lm(config, common, layers, norm=norm, rotary=rotary), None)
     return moe.with_active(moe.with_buffers(whole, correction_bytes(sparse) * sum(kinds)))
+
+
+def picking_layers(config: Config, num_layers: int) -> tuple[bool, ...]:
+    """Which layers have an indexer: all of DeepSeek's; of GLM-5's those that ``indexer_types`` calls full, or as older files spell that.
+
+    Raises:
+        ModelError: the kinds are not full or shared for each layer, or nothing stands before the first shared one.
+    """
+    if config.model_type != "glm_moe_dsa":
+        return (True,) * num_layers
+    freq, offset = config.int("index_topk_freq", default=1), config.int("index_skip_topk_offset", default=2, minimum=0)
+    default = tuple("full" if max(i - offset + 1, 0) % freq == 0 else "shared" for i in range(num_layers))
+    pattern = config.get("index_topk_pattern", default)
+    named = tuple({"F": "full", "S": "shared"}.get(kind, kind) for kind in pattern)
+    kinds = config.strs("indexer_types", default=named)
+    if len(kinds) != num_layers or not {"full", "shared"} >= set(kinds) or kinds[0] != "full":
+        raise config.error(f"indexer_types must name full or shared for each of the {num_layers} layers, full for the first")
+    return tuple(kind == "full" for kind in kinds)
 
 
 def sparse_layers(config: Config, num_layers: int, *, first: int | None = None) -> tuple[bool, ...]:
@@ -71,4 +95,5 @@ def indexer(config: Config, sizes: latent.LatentSizes) -> Indexer:
         wk=Linear("wk", hidden, width),
         k_norm=LayerNorm(width),
         weights_proj=Linear("weights_proj", hidden, Axis("index_n_heads", heads)),
+        style="pairs" if config.model_type == "glm_moe_dsa" else "half",
     )

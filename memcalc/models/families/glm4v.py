@@ -1,6 +1,6 @@
-"""GLM-4.1V: GLM-4 with positions in three planes, and a tower with RMSNorms and a convolution that merges neighbours.
+"""GLM-4.1V, and GLM-4.6V: a GLM with positions in three planes, and a tower with RMSNorms and a convolution that merges neighbours.
 
-Source: transformers, models/glm4v/modeling_glm4v.py.
+Source: transformers, models/glm4v/modeling_glm4v.py, models/glm46v/modeling_glm46v.py.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from memcalc.models.families import _vision as vision
 from memcalc.models.families import glm
 from memcalc.specs.model import Axis, ModelSpec
 
-MODEL_TYPES = ("glm4v", "glm4v_text")
-ARCHITECTURES = {"Glm4vForConditionalGeneration": "glm4v"}
+MODEL_TYPES = ("glm4v", "glm46v", "glm4v_text")
+ARCHITECTURES = {"Glm4vForConditionalGeneration": "glm4v", "Glm46VForConditionalGeneration": "glm46v"}
 
 
 def spec(config: Config) -> ModelSpec:
     """The whole, or its text model alone."""
-    if config.model_type == "glm4v":
+    if config.model_type != "glm4v_text":
         return with_tower(config, vision.text_model(config))
     sizes, norm = decoder.read_sizes(config), RMSNorm(Axis("hidden_size", config.int("hidden_size")))
     rotary = Rotary(texts.partial_rotary(config, sizes.head_dim, default=1.0), "interleaved", sliced=True)

@@ -6,8 +6,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-LATENT = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm4_moe_lite")
+LATENT = ("deepseek_v2", "deepseek_v3", "deepseek_v32", "glm_moe_dsa", "glm4_moe_lite")
 """Families with latent attention."""
+
+INDEXED = ("deepseek_v32", "glm_moe_dsa")
+"""Those of them that pick keys."""
 
 REMOTE = ("deepseek", "minicpm")
 """Those whose code comes with the model, so that transformers cannot count them."""
@@ -25,7 +28,8 @@ COUNT = {
     "minimax_m2": "num_local_experts", "gpt_oss": "num_local_experts", "llama4_text": "num_local_experts", "qwen2_moe": "num_experts",
     "qwen3_moe": "num_experts", "olmoe": "num_experts", "hunyuan_v1_moe": "num_experts", "minicpm": "num_experts", "ernie4_5_moe": "moe_num_experts",
     "dbrx": "moe_num_experts", "deepseek": "n_routed_experts", "deepseek_v2": "n_routed_experts", "deepseek_v3": "n_routed_experts",
-    "deepseek_v32": "n_routed_experts", "glm4_moe": "n_routed_experts", "dots1": "n_routed_experts", "glm4_moe_lite": "n_routed_experts",
+    "deepseek_v32": "n_routed_experts", "glm_moe_dsa": "n_routed_experts", "glm4_moe": "n_routed_experts", "dots1": "n_routed_experts",
+    "glm4_moe_lite": "n_routed_experts",
 }  # fmt: skip
 """What a family's files call the number of experts."""
 
@@ -41,6 +45,7 @@ OPTIONS: dict[str, tuple[str, ...]] = {
     "deepseek_v2": ("attention_bias", "mlp_bias"),
     "deepseek_v3": ("attention_bias", "norm_topk_prob", "rope_interleave"),
     "deepseek_v32": ("attention_bias", "norm_topk_prob"),
+    "glm_moe_dsa": ("attention_bias", "norm_topk_prob"),
     "glm4_moe": ("attention_bias", "use_qk_norm", "norm_topk_prob"),
     "glm4_moe_lite": ("attention_bias", "norm_topk_prob", "rope_interleave"),
     "dots1": ("attention_bias", "norm_topk_prob"),
@@ -121,7 +126,7 @@ def latent(draw: st.DrawFn, model_type: str, groups: int) -> dict[str, Any]:
     rope = 2 * draw(st.integers(1, 4))
     low = st.integers(1, 12)
     made = {
-        "q_lora_rank": draw(low if model_type == "deepseek_v32" else st.none() | low),
+        "q_lora_rank": draw(low if model_type in INDEXED else st.none() | low),
         "kv_lora_rank": draw(low),
         "qk_nope_head_dim": draw(low),
         "qk_rope_head_dim": rope,
@@ -131,8 +136,10 @@ def latent(draw: st.DrawFn, model_type: str, groups: int) -> dict[str, Any]:
     }
     if model_type == "deepseek_v2":
         made["topk_method"] = draw(st.sampled_from(("greedy", "group_limited_greedy")))
-    if model_type == "deepseek_v32":
+    if model_type in INDEXED:
         made |= {"index_n_heads": draw(st.integers(1, 3)), "index_head_dim": rope + draw(low), "index_topk": draw(st.integers(1, 70))}
+    if model_type == "glm_moe_dsa":
+        made |= {"index_topk_freq": draw(st.integers(1, 3)), "index_skip_topk_offset": draw(st.integers(1, 3))}
     return made
 
 

@@ -41,14 +41,14 @@ def named(wanted: str | tuple[str, ...], names: Iterable[str], *, where: str, wi
     """
     if wanted == "all-linear":
         return lambda _name, _path: True
-    above = ABOVE_WITH_IMAGES if with_images else ABOVE
-    if isinstance(wanted, str):
+    above, known = ABOVE_WITH_IMAGES if with_images else ABOVE, set(names)
+    if isinstance(wanted, str) and wanted not in known:  # a name alone is a list of one: as a pattern it is no whole name
         try:
             pattern = re.compile(wanted)
         except re.error as error:
             raise InputError(f"{wanted!r} is no regular expression: {error}", where=where) from error
         return lambda _name, path: any(pattern.fullmatch(f"{stem}{path}") for stem in above)
-    known = set(names)
+    wanted = (wanted,) if isinstance(wanted, str) else wanted
     for name in wanted:
         if name.rsplit(".", 1)[-1] not in known:
             raise UnknownNameError("target module", name, known, where=where)

@@ -163,6 +163,8 @@ def _host(f: dict[str, Any]) -> str:
 
 def _full(f: dict[str, Any]) -> str:
     short = f": {_g(f['short_bytes'])} too little, with all that was reserved and unused" if f["short_bytes"] else ""
+    if f.get("is_beyond"):
+        return f"one tensor is larger than the whole card{short}: scores or logits of a very long sequence, or a size that went wrong"
     return f"the card is full{short}"
 
 

@@ -14,6 +14,7 @@ PATH = "layers.3.self_attn.q_proj"
     ("wanted", "with_images", "found"),
     [
         (("q_proj",), False, True),
+        ("q_proj", False, True),
         (("self_attn.q_proj",), False, True),
         (("attn.q_proj",), False, False),
         (("model.layers.3.self_attn.q_proj",), False, True),

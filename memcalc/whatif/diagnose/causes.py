@@ -226,7 +226,8 @@ def full(scene: Scene) -> Cause | None:
     if m.kind != "device" or m.wanted is None or m.free is None:
         return None
     spare = m.unallocated_bytes or 0
-    return Cause("full", {"short_bytes": max(m.wanted.bytes - m.free.bytes - spare, 0)})
+    beyond = m.capacity is not None and m.wanted.bytes > m.capacity.bytes
+    return Cause("full", {"short_bytes": max(m.wanted.bytes - m.free.bytes - spare, 0), "is_beyond": beyond})
 
 
 CAUSES: tuple[Callable[[Scene], Cause | None], ...] = (

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 
-from memcalc.whatif.diagnose.message import SIZE, Message, size
+from memcalc.whatif.diagnose.message import SIZE, Message, Size, size
 
 WORDS = ("out of memory. Tried",)
 MARK = r"out of memory\. Tried to allocate"
 
 HEAD = re.compile(
     rf"(?P<device>CUDA|HIP|XPU|NPU) out of memory\. Tried to allocate (?P<wanted>{SIZE})\.?\s*"
-    rf"(?:GPU|XPU|NPU) (?P<gpu>\d+) has a total capaci?ty of (?P<capacity>{SIZE})(?:\.| of which (?P<free>{SIZE}) is free)"
+    rf"(?:GPU|XPU|NPU) +(?P<gpu>\d*) *has a total capaci?ty of (?P<capacity>{SIZE})(?:\.| of which (?P<free>{SIZE}) is free)"
 )
 OTHER = re.compile(rf"Process (\d+) has ({SIZE}) memory in use")
 MINE = re.compile(rf"this process has ({SIZE}) memory in use")
@@ -26,7 +26,9 @@ def parse(text: str) -> Message | None:
         return None
     rest = text[head.end() :]
     allocated, spare, mine = (size(m[1]) if (m := part.search(rest)) else None for part in (ALLOCATED, UNALLOCATED, MINE))
-    others = [(int(pid), found) for pid, held in OTHER.findall(rest) if (found := size(held)) is not None]
+    capacity = size(head["capacity"])
+    mine = None if mine is not None and _is_senseless(mine, capacity) else mine
+    others = [(int(pid), found) for pid, held in OTHER.findall(rest) if (found := size(held)) is not None and not _is_senseless(found, capacity)]
     if mine is None and others:
         own = max(others, key=lambda other: other[1].bytes)
         if allocated is None or own[1].bytes >= allocated.bytes:
@@ -37,11 +39,16 @@ def parse(text: str) -> Message | None:
         "device",
         "torch from 2.1" if head["device"] == "CUDA" else f"torch from 2.1, {head['device']}",
         size(head["wanted"]),
-        size(head["capacity"]),
+        capacity,
         allocated,
         reserved,
         size(head["free"]),
         mine,
         tuple(others),
-        int(head["gpu"]),
+        int(head["gpu"]) if head["gpu"] else None,
     )
+
+
+def _is_senseless(told: Size, capacity: Size | None) -> bool:
+    """More than the card has: what a driver under WSL cannot tell is printed as 2^64 bytes."""
+    return capacity is not None and told.bytes > 2 * capacity.bytes

@@ -27,6 +27,8 @@ MARKS = (
 """Formats by names of arguments that no other has."""
 FILES = frozenset(names("config c cfg config_file config_yaml job.config_file job.config_path yaml_cfg config_path train_args_file extra_llm_api_options"))
 """Flags that name a configuration of the program itself."""
+OWN_MEANING = {"llamacpp": ("c",), "torchtitan": ("config",)}
+"""Of these the flags that mean something else to a format, where no file stands behind them."""
 OWN_FILES = ("torchtune", "torchtitan", "vllm", "sglang", "trtllm", "nemo_rl", "ms_swift", "ms_swift_serve", "automodel", "litgpt", "unsloth")
 """Formats whose files are of the same format."""
 SHARED_FILES = ("deepspeed", "accelerate", "peft", "trainer")
@@ -65,7 +67,8 @@ def read_arguments(facts: Facts, words: Sequence[str] | Words, format_name: str,
     format_ = load(format_name)
     parsed = words if isinstance(words, Words) else split(words)
     _name_files(facts, parsed, format_, positional=positional)
-    parsed = parsed.without(*(FILES - {"c"} if not str(parsed.get("c")).endswith(ENDINGS) else FILES))
+    kept = {key for key in OWN_MEANING.get(format_name, ()) if not str(parsed.get(key)).endswith(ENDINGS)}
+    parsed = parsed.without(*(FILES - kept))
     if format_name == "vllm":
         parsed = Words(tuple((_long(key, shown), value, shown) for key, value, shown in parsed.given), parsed.plain)
     if format_name in ("vllm", "sglang"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -72,6 +73,15 @@ def _schedule(facts: Facts, entry: Entry) -> None:
         facts.leave(entry)
 
 
+def _registered(facts: Facts, entry: Entry) -> None:
+    """A function that makes the configuration, of which its name tells the model."""
+    match = re.fullmatch(r"([a-z]+(?:_v)?\d+)_(\d+(?:\.\d+)?b(?:_a\d+b)?)(?:_\w+)?", entry.word)
+    if match is not None and match.group(1) in FLAVORS:
+        facts.put("~titan_name", match.group(1), entry.where)
+        facts.put("~titan_flavor", match.group(2).replace("_", "-"), entry.where)
+    facts.leave(entry, "what it sets in Python is not seen; give lengths, batches and recomputation beside it")
+
+
 def _converters(facts: Facts, entry: Entry) -> None:
     if entry.value:
         facts.leave(entry, "8-bit kernels keep other copies")
@@ -87,6 +97,9 @@ KEYS: dict[str, Rule] = {
     "training.batch_size": whole_number("micro_batch"),
     "training.global_batch_size": _degree("~global_batch"),
     "training.seq_len": whole_number("seq_len"),
+    "training.max_context_length": whole_number("seq_len"),
+    "training.num_tokens_per_microbatch_per_dp_rank": whole_number("~tokens"),
+    "config": _registered,
     "training.dtype": "dtype",
     "training.mixed_precision_param": "autocast",
     "training.mixed_precision_reduce": "sharding.reduce_dtype",
@@ -137,6 +150,8 @@ def finish(facts: Facts) -> None:
     for name, value in {"dtype": "float32", "autocast": "bfloat16", "sharding.reduce_dtype": "float32", "recompute": "selective"}.items():
         facts.default(name, value, VERSION)
     facts.put("code", "torchtitan", VERSION)
+    if "~tokens" in facts.found:
+        facts.put("micro_batch", max(facts.get("~tokens") // whole(facts.get("seq_len"), name="seq_len"), 1), facts.where("~tokens", "seq_len"))
     facts.default("sharding.engine", "fsdp2", VERSION)
     facts.default("sharding.fsdp_wrap_ends", value=True, framework=VERSION)
     optimizer, kernel = facts.get("~titan_optimizer", "adamw"), facts.get("~titan_kernel", "fused")
@@ -167,7 +182,7 @@ FORMAT = Format(
     recognise=recognise,
     keys=KEYS,
     ignored=names(
-        "job.* profiling.* metrics.* model.* optimizer.* lr_scheduler.* training.* checkpoint.* compile.* validation.* comm.* fault_tolerance.* "
+        "module job.* profiling.* metrics.* model.* optimizer.* lr_scheduler.* training.* checkpoint.* compile.* validation.* comm.* fault_tolerance.* "
         "memory_estimation.* experimental.* debug.* activation_checkpoint.* parallelism.context_parallel_* parallelism.pipeline_parallel_* "
         "parallelism.module_fqns_per_model_part quantize.linear.float8.filter_fqns ft.*"
     ),

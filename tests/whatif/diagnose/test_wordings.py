@@ -47,14 +47,18 @@ LINES = {
     "bare": ("RuntimeError: CUDA error: out of memory", {"kind": "device", "wanted": None}),
     "cuBLAS": ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", {"kind": "library"}),
     "no number of a card": (
-        "CUDA out of memory. Tried to allocate 112.00 MiB. GPU  has a total capacity of 23.68 GiB of which 60.31 MiB is free. Including non-PyTorch memory, this "
-        "process has 23.61 GiB memory in use. Of the allocated memory 23.15 GiB is allocated by PyTorch, and 64.54 MiB is reserved by PyTorch but unallocated.",
+        (
+            "CUDA out of memory. Tried to allocate 112.00 MiB. GPU  has a total capacity of 23.68 GiB of which 60.31 MiB is free. Including non-PyTorch memory, this "
+            "process has 23.61 GiB memory in use. Of the allocated memory 23.15 GiB is allocated by PyTorch, and 64.54 MiB is reserved by PyTorch but unallocated."
+        ),
         {"kind": "device", "capacity": 23.68 * G, "allocated": 23.15 * G, "gpu": None},
     ),
     "WSL": (
-        "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacty of 24.00 GiB of which 0 bytes is free. Including non-PyTorch memory, this "
-        "process has 17179869184.00 GiB memory in use. Process 2954422 has 17179869184.00 GiB memory in use. Of the allocated memory 23.01 GiB is allocated by "
-        "PyTorch, and 121.23 MiB is reserved by PyTorch but unallocated.",
+        (
+            "CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total capacty of 24.00 GiB of which 0 bytes is free. Including non-PyTorch memory, this "
+            "process has 17179869184.00 GiB memory in use. Process 2954422 has 17179869184.00 GiB memory in use. Of the allocated memory 23.01 GiB is allocated by "
+            "PyTorch, and 121.23 MiB is reserved by PyTorch but unallocated."
+        ),
         {"kind": "device", "wanted": 20 * 2**20, "allocated": 23.01 * G, "others": (), "process": None},
     ),
     "beyond the card": (

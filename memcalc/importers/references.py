@@ -1,4 +1,4 @@
-"""References in OmegaConf's manner: ``${a.b}``, ``${.sibling}``, ``${oc.select:a.b,default}``, ``${oc.env:NAME,default}``.
+"""References in OmegaConf's manner: ``${a.b}``, ``${.sibling}``, ``${oc.select:a.b,default}``, ``${oc.env:NAME,default}``, ``${mul:${a},2}``.
 
 They reach into the file that holds them, and into the environment that the caller gives; nothing else is read, nothing is executed.
 """
@@ -6,7 +6,9 @@ They reach into the file that holds them, and into the environment that the call
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import reduce
+from operator import add, floordiv, mul, sub, truediv
 from typing import Any, NamedTuple
 
 from memcalc.errors import InputError
@@ -22,6 +24,16 @@ MAX_STEPS = 20_000
 _INNERMOST = re.compile(r"\$\{([^${}]*)\}")
 _PATH = re.compile(r"\.*[\w-]+(?:(?:\.|\[)[\w-]+\]?)*|\.+")
 _UNKNOWN: Any = object()
+_NUMBER = re.compile(r"-?\d{1,9}(?:\.\d{1,9})?")
+_SUM = re.compile(r"['\"]?\s*(-?[\d.]+)\s*(//|[*+/-])\s*(-?[\d.]+)\s*['\"]?")
+MAX_NUMBERS = 4
+"""No honest reference calculates with more."""
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {"*": mul, "+": add, "-": sub, "/": truediv, "//": floordiv}
+ARITHMETIC = {
+    **dict.fromkeys(("multiply", "mul", "product"), mul), **dict.fromkeys(("add", "sum"), add), **dict.fromkeys(("sub", "subtract"), sub),
+    **dict.fromkeys(("div", "divide"), truediv), **dict.fromkeys(("floor_div", "floordiv", "int_div"), floordiv),
+}  # fmt: skip
+"""Resolvers that frameworks register, by the names that they give them."""
 
 
 class Unresolved(NamedTuple):
@@ -107,8 +119,10 @@ class _Resolver:
             made = self._at(wanted.strip(), place, trail)
         elif name in ("oc.env", "env"):
             made = self.env.get(wanted.strip(), _UNKNOWN)
-        elif name in ("multiply", "mul"):
-            return _product(rest)
+        elif name in ARITHMETIC:
+            return _calculated(ARITHMETIC[name], [part.strip() for part in rest.split(",")])
+        elif name == "eval" and (match := _SUM.fullmatch(rest)):
+            return _calculated(OPERATORS[match.group(2)], [match.group(1), match.group(3)])
         else:
             return _UNKNOWN
         if made is _UNKNOWN and comma:
@@ -133,14 +147,15 @@ class _Resolver:
         return self.value(value, target, trail)
 
 
-def _product(text: str) -> Any:
-    factors = [factor.strip() for factor in text.split(",")]
-    if not all(re.fullmatch(r"\d{1,9}", factor) for factor in factors) or len(factors) > 4:
+def _calculated(operation: Callable[[Any, Any], Any], parts: list[str]) -> Any:
+    if not all(_NUMBER.fullmatch(part) for part in parts) or not 1 < len(parts) <= MAX_NUMBERS:
         return _UNKNOWN
-    product = 1
-    for factor in factors:
-        product *= int(factor)
-    return product
+    numbers = [float(part) if "." in part else int(part) for part in parts]
+    try:
+        made = reduce(operation, numbers)
+    except ZeroDivisionError:
+        return _UNKNOWN
+    return int(made) if made == int(made) else made
 
 
 __all__ = ["Unresolved", "resolved"]

@@ -46,3 +46,26 @@ def test_references_that_double_are_refused() -> None:
     text = "a0: xxxxxxxxxxxxxxxx\n" + "".join(f"a{i}: ${{a{i - 1}}}${{a{i - 1}}}\n" for i in range(1, 40))
     with pytest.raises(InputError, match=r"too many references"):
         values(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("${mul:${n},3}", 24),
+        ("${multiply:2,${n},2}", 32),
+        ("${add:${n},-1}", 7),
+        ("${sum:${n},1,1}", 10),
+        ("${div:${n},4}", 2),
+        ("${div:${n},16}", 0.5),
+        ("${floor_div:${n},3}", 2),
+        ("${eval:'${n} * 2'}", 16),
+        ("${eval: ${n}//3}", 2),
+    ],
+)
+def test_references_calculate_with_whole_numbers(text: str, value: float) -> None:
+    assert values(f"n: 8\na: {text!r}\n" if "'" not in text else f'n: 8\na: "{text}"\n')[0]["a"] == value
+
+
+@pytest.mark.parametrize("text", ["${div:1,0}", "${eval:__import__}", "${mul:a,b}", "${mul:1,2,3,4,5}"])
+def test_what_is_no_sum_stays_unknown(text: str) -> None:
+    assert values(f"a: {text!r}\n")[1] == ["a"]

@@ -123,6 +123,9 @@ KEYS: dict[str, Rule] = {
     "lora_qkv_kernel": when("", None, then="kernels that keep fewer tensors than PEFT's modules"),
     "lora_o_kernel": when("", None, then="kernels that keep fewer tensors than PEFT's modules"),
     "reward_model": switch("~reward"),
+    "bnb_config_kwargs.bnb_4bit_quant_storage": "~quant_storage",
+    "bnb_config_kwargs.bnb_4bit_use_double_quant": switch("~double_quant"),
+    "bnb_config_kwargs.bnb_4bit_quant_type": "~quant_type",
     "quantize_moe_experts": when("", None),
     **dict.fromkeys(("use_kernels", "use_scattermoe", "use_sonicmoe"), when("", None, then="kernels that keep other tensors than the modules counted")),
 }
@@ -162,6 +165,7 @@ def finish(facts: Facts) -> None:
     facts.default("~load_dtype", "bfloat16", VERSION)
     facts.default("~mixed_precision", "bf16", VERSION)
     facts.default("~double_quant", value=True, framework=VERSION)
+    facts.default("~quant_storage", "bfloat16", VERSION)
     if facts.get("~engine") is None and facts.get("~lora") is None and facts.get("~mixed_precision") == "bf16":
         facts.put("~load_dtype", "bfloat16", VERSION)
 

@@ -35,3 +35,12 @@ def test_bf16_auto_stands_beside_fp16_false() -> None:
     found = import_text(BASE + "bf16: auto\nfp16: false\nfsdp_version: 2", name="axolotl.yaml").layer.data
     assert (found["dtype"], found["autocast"]) == ("float32", "bfloat16")
     assert "autocast" not in import_text(BASE + "bf16: false\nfp16: false", name="axolotl.yaml").layer.data
+
+
+def test_packed_values_are_filed_so_that_fsdp_spreads_them() -> None:
+    """axolotl 1522: Llama 2 70B over two cards."""
+    fsdp = "adapter: qlora\nload_in_4bit: true\nfsdp: [full_shard, auto_wrap]\nfsdp_config: {fsdp_offload_params: true}\n"
+    assert import_text(BASE + fsdp, name="axolotl.yaml").layer.data["bnb_4bit_quant_storage"] == "bfloat16"
+    other = "bnb_config_kwargs: {bnb_4bit_quant_storage: uint8, bnb_4bit_use_double_quant: false}\n"
+    found = import_text(BASE + fsdp + other, name="axolotl.yaml").layer.data
+    assert (found["bnb_4bit_quant_storage"], found["quantization"]) == ("uint8", "nf4")

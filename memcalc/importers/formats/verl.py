@@ -211,6 +211,22 @@ def finish(facts: Facts) -> None:
     facts.default("rl.framework", "verl", VERSION)
     if "micro_batch" not in facts.found:
         facts.default("micro_batch", 1, VERSION)
+    _server(facts)
+
+
+RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""Of adapters, as vLLM makes room for them (utils/vllm/utils.py, get_vllm_max_lora_rank)."""
+
+
+def _server(facts: Facts) -> None:
+    """What is said in vLLM's words is for vLLM, where adapters have room of their own."""
+    if facts.get("rollout.engine", "vllm") != "vllm":
+        for name in [name for name in facts.found if name.startswith("serving.")]:
+            del facts.found[name]
+    elif facts.get("~lora_rank", 0) > 0:
+        where = facts.where("~lora_rank")
+        facts.put("serving.enable_lora", value=True, where=where)
+        facts.put("serving.max_lora_rank", next((r for r in RANKS if r >= facts.get("~lora_rank")), RANKS[-1]), where)
 
 
 def _batches(facts: Facts) -> None:

@@ -73,6 +73,13 @@ def test_sharded_groups_smaller_than_all_cards_have_replicas() -> None:
         run_of(FSDP + f"{ACTOR}fsdp_config.fsdp_size=2 {ACTOR}ulysses_sequence_parallel_size=4")
 
 
+def test_what_a_server_is_told_is_vllms() -> None:
+    words = "actor_rollout_ref.rollout.max_num_seqs=512 actor_rollout_ref.rollout.enforce_eager=True actor_rollout_ref.model.lora_rank=20 "
+    told, silent = (run_of(FSDP + words + f"actor_rollout_ref.rollout.name={name}").get("serving", {}) for name in ("vllm", "sglang"))
+    assert told.items() >= {"max_num_seqs": 512, "enforce_eager": True, "enable_lora": True, "max_lora_rank": 32}.items()
+    assert not any(silent.get(key) for key in ("max_num_seqs", "enforce_eager", "enable_lora"))
+
+
 def test_adapters_are_those_of_megatrons_fused_layers() -> None:
     lora = run_of(LAUNCH + "actor_rollout_ref.model.lora.rank=16 actor_rollout_ref.model.lora.target_modules=['linear_proj']")["lora"]
     assert (lora["r"], lora["target_modules"], lora["dtype"]) == (16, ("o_proj",), "bfloat16")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memcalc.importers.facts import Entry, Facts, Rule
-from memcalc.importers.rules import Write, each, switch, unless, when, whole_number
+from memcalc.importers.rules import Write, each, names, switch, unless, when, whole_number
 
 MARK = "~script"
 """The fact that one of them stands there: defaults are not TRL's."""
@@ -47,6 +47,7 @@ OWN: dict[str, Write] = {
     "lora_enable": switch("~lora"),
     "lora_rank": whole_number("lora.r"),
     **dict.fromkeys(("q_lora", "use_qlora"), _quantised),
+    **dict.fromkeys(("dpo_beta", "dpo_loss_type"), lambda facts, entry: facts.put("~trl", "dpo", entry.where)),
     "bits": _bits,
     "train_mode": _mode,
     "double_quant": switch("~double_quant"),
@@ -56,6 +57,11 @@ OWN: dict[str, Write] = {
     **dict.fromkeys(("freeze_llm", "freeze_backbone", "tune_mm_mlp_adapter", "freeze_vision_modules"), when("", None, then=FROZEN)),
     **dict.fromkeys(("tune_mm_llm", "tune_mm_vision"), unless("true", why=FROZEN)),
 }
+IGNORED = names(
+    "with_tracking num_epochs checkpointing_steps keep_last_n_checkpoints use_slow_tokenizer add_bos hf_metadata_dataset conversation_template version "
+    "image_folder image_aspect_ratio mm_use_* mm_vision_select_* mm_projector_type mm_projector_lr pretrain_mm_mlp_adapter group_by_modality_length "
+    "try_launch_* train_args_file validation_split_percentage"
+)
 KEYS: dict[str, Rule] = {key: each(rule, _mark) for key, rule in OWN.items()}
 
 
@@ -67,4 +73,4 @@ def finish(facts: Facts) -> None:
         facts.default("lora.target_modules", "all-linear", "scripts with adapters, which name their layers themselves (--lora-target-modules)")
 
 
-__all__ = ["KEYS", "MARK", "finish"]
+__all__ = ["IGNORED", "KEYS", "MARK", "finish"]

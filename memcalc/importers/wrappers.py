@@ -23,6 +23,8 @@ PREPARES = frozenset(names("cd pip pip3 source . module conda ulimit set echo mk
 ENDS = re.compile(r"\||\|\||&|[12]?>{1,2}.*|&>.*|<{1,3}|<<\S+|2>&1")
 """Where a command's own words end in a line of shell."""
 
+NOTHING = ("\\", "\\\n", "...", "…")
+"""Words that are left over from a document."""
 DOCKER = frozenset(names("d i t it ti itd dit rm privileged init detach interactive tty read_only P publish_all q"))
 SLURM = frozenset(names("l label K exclusive pty u unbuffered no_container_mount_home oversubscribe s"))
 IMAGES = ((r"vllm-openai", ("vllm", "serve")), (r"llama\.cpp:.*server", ("llama-server",)))
@@ -60,9 +62,8 @@ def unwrapped(facts: Facts, argv: Sequence[str]) -> list[str]:
     Raises:
         InputError: there is none, or a shell script, which is not read.
     """
-    words = [word for word in argv if word.strip() and word not in ("\\", "\\\n")]
-    if len(words) == 1 and re.search(r"\s", words[0]):
-        words = words_of(words[0])
+    words = words_of(argv[0]) if len(argv) == 1 and re.search(r"\s", argv[0].strip()) else argv
+    words = [word for word in words if word.strip() and word not in NOTHING]
     for _ in range(MAX_DEPTH):
         words = _own(facts, words)
         if not words:

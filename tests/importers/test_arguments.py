@@ -52,6 +52,11 @@ def test_servers_take_the_beginning_of_a_flag() -> None:
     assert (found["sharding.tp"], found["seq_len"], found["serving.gpu_memory_utilization"]) == (2, 4096, 0.9)
 
 
+def test_further_tokens_are_guessed_by_models_of_many_names() -> None:
+    words = 'vllm serve glm-4.5v --speculative-config \'{"method": "ernie_mtp", "num_speculative_tokens": 1}\''
+    assert told(words)["serving.speculative_method"] == "mtp"
+
+
 @pytest.mark.parametrize(("name", "kept"), [("awq", "awq"), ("bitsandbytes", "nf4"), ("ptpc_fp8", "fp8"), ("compressed-tensors", None), ("modelopt_fp4", None)])
 def test_quantization_is_of_the_checkpoint_or_made_as_it_is_loaded(name: str, kept: str | None) -> None:
     assert told(f"vllm serve llama-7b --quantization {name}").get("quantization") == kept

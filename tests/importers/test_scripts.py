@@ -43,6 +43,11 @@ def test_adapters_that_are_off_are_off() -> None:
     assert "lora.r" not in told("--use_lora False --lora_rank 64")
 
 
+def test_open_instructs_preferences_are_dpo() -> None:
+    assert told("--max_seq_length 2048 --dpo_loss_type dpo_norm --dpo_beta 5")["task"] == "dpo"
+    assert told("--max_seq_length 2048 --loss_type dpo_norm")["task"] == "dpo"
+
+
 def test_what_they_freeze_is_listed() -> None:
     found = import_files([], command=shlex.split(f"{START} --freeze_llm True --tune_mm_vision False --use_flash_attn True"))
     assert [line.partition(":")[0] for line in found.unused] == ["--freeze_llm", "--tune_mm_vision"]

@@ -68,5 +68,9 @@ def test_what_starts_nothing_that_is_known_is_refused(words: list[str]) -> None:
         unwrapped(Facts(), words)
 
 
+def test_dots_of_a_document_are_no_words() -> None:
+    assert unwrapped(Facts(), ["vllm serve llama-7b --enforce-eager ..."]) == ["vllm", "serve", "llama-7b", "--enforce-eager"]
+
+
 def test_remarks_and_continued_lines_are_as_in_a_shell() -> None:
     assert words_of("# first\nA=1 \\\n  b 'c # d'") == ["A=1", "b", "c # d"]

@@ -60,6 +60,8 @@ def _loss(facts: Facts, entry: Entry) -> None:
     for one in (entry._replace(value=item) for item in several):
         if one.word in ("nll", "chunked_nll", "dft"):
             facts.put("loss", "chunked" if one.word == "chunked_nll" else "cross_entropy", one.where)
+        elif one.word.startswith("dpo"):  # open-instruct's names
+            facts.put("~trl", "dpo", one.where)
         elif one.word not in LOSSES:
             facts.leave(one)
     facts.put("~loss_type", several[0] if several else "", entry.where)
@@ -209,6 +211,7 @@ FORMAT = Format(
     ignored=(
         *training_arguments.IGNORED,
         *adapters.IGNORED,
+        *scripts.IGNORED,
         *names(
             "num_generations_* temperature top_p top_k reward_* max_prompt_tokens loss_weights label_smoothing* pad_token eos_token "
             "assistant_only_loss completion_only_loss eval_packing shuffle_dataset model_init_kwargs sync_ref_model attn_kwargs "

@@ -81,7 +81,7 @@ METHODS = {
 
 def guesses(facts: Facts, entry: Entry) -> None:
     """Who guesses tokens ahead."""
-    method = METHODS.get(entry.word)
+    method = "mtp" if entry.word.endswith("_mtp") else METHODS.get(entry.word)
     if method is None:
         facts.leave(entry, "another way of guessing, which is not counted")
     else:

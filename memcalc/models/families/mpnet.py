@@ -1,39 +1,37 @@
-"""MPNet: BERT whose layers share a table of distances, added to the scores; counted, not run.
+"""MPNet: BERT whose layers share a table of distances, added to the scores.
 
 Source: transformers, models/mpnet/modeling_mpnet.py.
 """
 
 from __future__ import annotations
 
-from memcalc.components import Embedding, LayerNorm, Linear, MaskedHead
-from memcalc.components.vision import Parts
+from dataclasses import fields, replace
+
+from memcalc.components import Attention, PostNormLayer
+from memcalc.components.mpnet import BiasedAttention, DistanceBias
 from memcalc.models.config import Config
-from memcalc.models.families import _counted as counted
-from memcalc.models.families.bert import encoder_sizes
+from memcalc.models.families.bert import encoder
 from memcalc.models.families.distilbert import ID_BYTES
-from memcalc.specs.model import Axis, Block, ModelSpec, Weight
+from memcalc.specs.model import Block, ModelSpec
 
 MODEL_TYPES = ("mpnet",)
 ARCHITECTURES = {"MPNetForMaskedLM": "mpnet"}
 
 
 def spec(config: Config) -> ModelSpec:
-    """No token types."""
-    sizes, tied = encoder_sizes(config), config.bool("tie_word_embeddings", default=True)
-    hidden, norm, positions = sizes.hidden, LayerNorm(sizes.hidden), config.int("max_position_embeddings")
-    attention = Parts((("attn", Parts(counted.linears(hidden, hidden, "q", "k", "v", "o", bias=True))), ("LayerNorm", norm)))
-    after = Parts((*counted.linears(sizes.intermediate, hidden, "dense", bias=True), ("LayerNorm", norm)))
-    layer = Parts((("attention", attention), ("intermediate", Parts(counted.linears(hidden, sizes.intermediate, "dense", bias=True))), ("output", after)))
-    buckets = Axis("relative_attention_num_buckets", config.int("relative_attention_num_buckets", default=32))
-    table = Weight("relative_attention_bias/weight", (buckets, Axis("num_attention_heads", sizes.num_heads)))
-    return counted.model(
-        config,
-        sizes,
-        (Block("encoder/layer", layer, sizes.num_layers), Block("encoder", Parts((), (table,)))),
-        what="a bias for distances",
-        norm=None,
-        embedding=Embedding(sizes.vocab, hidden, positions=positions, reserved_positions=2, tied=tied, norm=norm, style="roberta"),
-        head=MaskedHead(Linear("dense", hidden, hidden, bias=True), norm, Linear("decoder", hidden, sizes.vocab, bias=True, split="column"), tied=tied),
-        names=("embeddings/word_embeddings", "", "lm_head"),
-        buffer_bytes=positions * ID_BYTES,
-    )
+    """No token types; its code is eager alone."""
+    whole = encoder(config, "embeddings/word_embeddings", "lm_head", style="roberta", reserved_positions=2)
+    front, layers, *ends = whole.blocks
+    bias = DistanceBias(config.int("relative_attention_num_buckets", default=32), whole.num_heads)
+    table = replace(front.module, token_types=0, others=(bias,))  # type: ignore[call-arg]
+    blocks = (replace(front, module=table), biased(layers), *ends)
+    return replace(whole, blocks=blocks, attentions=("eager",), buffer_bytes=config.int("max_position_embeddings") * ID_BYTES)
+
+
+def biased(layers: Block) -> Block:
+    """The same layers, with a bias on their scores."""
+    layer = layers.module
+    assert isinstance(layer, PostNormLayer)
+    assert isinstance(layer.self_attn, Attention)
+    attention = BiasedAttention(**{field.name: getattr(layer.self_attn, field.name) for field in fields(layer.self_attn)})
+    return replace(layers, module=replace(layer, self_attn=attention))

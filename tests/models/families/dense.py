@@ -15,7 +15,7 @@ GROUPED = (
 LEGACY = ("bloom", "codegen", "falcon", "gpt2", "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "mpt", "opt", "persimmon")
 """Those whose heads all have their keys, or share one, under names of their own."""
 
-ENCODERS = ("bert", "deberta-v2", "distilbert", "electra", "modernbert", "roberta")
+ENCODERS = ("bert", "deberta-v2", "distilbert", "electra", "modernbert", "mpnet", "roberta")
 
 FAMILIES = (*GROUPED, "helium", *LEGACY, *ENCODERS)
 

@@ -131,6 +131,16 @@ def test_what_people_posted_gets_the_answer_it_had(cli: Cli, case: str, flags: s
     assert done.status == status, done.out or done.err
 
 
+@pytest.mark.accuracy
+def test_70b_in_4_bits_is_spread_over_two_cards_of_24_gb(cli: Cli, tmp_path: Path) -> None:
+    """LLaMA-Factory files packed values as the compute dtype, so that FSDP takes them apart: its README trains Llama 70B so."""
+    fsdp = "{fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP, fsdp_sharding_strategy: FULL_SHARD, fsdp_offload_params: true}"
+    (tmp_path / "fsdp.yaml").write_text(f"distributed_type: FSDP\nfsdp_config: {fsdp}\nmixed_precision: bf16\nnum_machines: 1\nnum_processes: 2\n")
+    (tmp_path / "lf.yaml").write_text("model_name_or_path: llama-2-70b\nquantization_bit: 4\nstage: sft\nfinetuning_type: lora\ncutoff_len: 1024\nbf16: true\n")
+    done = cli("check", "--gpu", "rtx3090-24g", "--quiet", "--", *"accelerate launch --config_file fsdp.yaml src/train.py lf.yaml".split())
+    assert (done.status, done.out.startswith("fits rtx3090-24g")) == (0, True), done.out or done.err
+
+
 def test_nothing_to_check_is_said(cli: Cli) -> None:
     assert "name files, or a launch command behind --" in cli.refused("check")
     assert "no program" in cli.refused("check", "--", "A=1")

@@ -192,6 +192,7 @@ def finish(facts: Facts) -> None:
         facts.put("~upcast", value=True, where=f"{VERSION} holds trained weights in fp32")
     if facts.get("~bits") == 4:
         facts.default("kbit_upcast", value=False, framework=VERSION)
+        facts.default("~quant_storage", {"fp16": "float16", "fp32": "float32"}.get(mixed, "bfloat16"), f"{VERSION}: the compute dtype")
     if facts.get("~freeze", False):
         facts.put("trainable_layers", facts.get("~trainable_layers", FREEZE_LAYERS), facts.where("~freeze", "~trainable_layers"))
     facts.default("~quant_type", "nf4", VERSION)

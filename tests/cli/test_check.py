@@ -127,7 +127,7 @@ def test_what_people_posted_gets_the_answer_it_had(cli: Cli, case: str, flags: s
     ]
     Path("posted.yaml").write_text(posted["text"], encoding="utf-8")
     words = ["--", *shlex.split(posted["text"])] if posted["format"].endswith("cli") else ["posted.yaml"]
-    done = cli("check", *flags.split(), *words) if words[0] == "--" else cli("check", *words, *flags.split())
+    done = cli("check", "--quiet", *flags.split(), *words)
     assert done.status == status, done.out or done.err
 
 
@@ -137,7 +137,7 @@ def test_70b_in_4_bits_is_spread_over_two_cards_of_24_gb(cli: Cli, tmp_path: Pat
     fsdp = "{fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP, fsdp_sharding_strategy: FULL_SHARD, fsdp_offload_params: true}"
     (tmp_path / "fsdp.yaml").write_text(f"distributed_type: FSDP\nfsdp_config: {fsdp}\nmixed_precision: bf16\nnum_machines: 1\nnum_processes: 2\n")
     (tmp_path / "lf.yaml").write_text("model_name_or_path: llama-2-70b\nquantization_bit: 4\nstage: sft\nfinetuning_type: lora\ncutoff_len: 1024\nbf16: true\n")
-    done = cli("check", "--gpu", "rtx3090-24g", "--quiet", "--", *"accelerate launch --config_file fsdp.yaml src/train.py lf.yaml".split())
+    done = cli("check", "--gpu", "rtx3090-24g", "--quiet", "--", *["accelerate", "launch", "--config_file", "fsdp.yaml", "src/train.py", "lf.yaml"])
     assert (done.status, done.out.startswith("fits rtx3090-24g")) == (0, True), done.out or done.err
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from memcalc.engine.plan import Plan
 from memcalc.engine.result import RankEstimate, Reservation, Term, Verdict
-from memcalc.engine.strategies import Strategy
+from memcalc.engine.strategies import Strategy, strategy_for
 from memcalc.engine.walk import Walked
 from memcalc.formulas import overheads
 from memcalc.specs.gpus import find_gpu
@@ -63,14 +63,14 @@ def reservation(
 
 
 def device_terms(job: Job) -> tuple[Term, ...]:
-    """What stands outside the allocator's tensors: context, workspaces, a communicator for each parallel dimension."""
+    """What stands outside the allocator's tensors: context, workspaces, a communicator for each group of ranks."""
     card = find_gpu(job.run.hardware.gpu) if job.run.hardware.gpu is not None else None
-    mesh = job.mesh
-    groups = overheads.communicators({"dp": mesh.dp, "tp": mesh.tp, "pp": mesh.pp, "cp": mesh.cp, "ep": mesh.ep})
+    ranks = strategy_for(job).communicators(job)
+    groups = overheads.communicators(ranks)
     return (
         Term("device/context", overheads.CUDA_CONTEXT_BYTES, "read", {}, "an A100 with torch 2.1.1, modules loaded lazily"),
         Term("device/library workspaces", overheads.workspace_bytes(hopper=card is not None and card.hopper), "cublas + cublasLt", {}, "ATen/cuda"),
-        *(Term(f"device/communicator of {name}", n, "read", {"ranks": getattr(mesh, name)}, "aiconfigurator, nccl_mem") for name, n in groups.items()),
+        *(Term(f"device/communicator of {name}", n, "read", {"ranks": ranks[name]}, "aiconfigurator, nccl_mem") for name, n in groups.items()),
     )
 
 

@@ -116,6 +116,38 @@ def expert_data_parallel(world: Any, *, pp: Any, ep: Any, etp: Any) -> Any:
     return world // (pp * ep * etp)
 
 
+def communicator_ranks(
+    *, dp: Any, tp: Any, pp: Any, cp: Any, ep: Any, etp: Any, distributed: bool, experts: bool, tied: bool, training: bool = True
+) -> dict[str, Any]:
+    """Ranks of each process group that something is sent in; each has an NCCL communicator of its own, also where its ranks are another's.
+
+    Source: megatron/core/parallel_state.py, ``initialize_model_parallel``; the default group at the first barrier, and in training: gradients
+    (distributed/distributed_data_parallel.py; of tied tables finalize_model_grads.py), their norm (optimizer/__init__.py,
+    ``grad_stats_parallel_group``: with the distributed optimizer all ranks'), what model-parallel ranks agree upon
+    (megatron/training/training.py, ``train_step``), and how many rows experts get (transformer/moe/token_dispatcher.py, ``preprocess``).
+
+    Args:
+        dp, tp, pp, cp, ep, etp: degrees.
+        distributed: whether the distributed optimizer is used.
+        experts: whether there are any.
+        tied: whether both ends of a pipeline hold one table.
+        training: gradients and norms are sent.
+
+    >>> communicator_ranks(dp=4, tp=1, pp=2, cp=1, ep=4, etp=1, distributed=True, experts=True, tied=False)
+    {'all': 8, 'pp': 2, 'dp': 4, 'tp and pp': 2, 'optimizer': 8, 'ep': 4, 'ep and etp': 4}
+    >>> communicator_ranks(dp=1, tp=2, pp=1, cp=1, ep=1, etp=1, distributed=True, experts=False, tied=False)
+    {'all': 2, 'tp': 2, 'tp and pp': 2, 'optimizer': 2}
+    """
+    world = dp * tp * pp * cp
+    groups = {"all": world, "tp": tp, "pp": pp, "cp": cp}
+    if training:
+        groups |= {"dp": dp * cp, "tp and pp": tp * pp} | ({"optimizer": world} if distributed else {})
+        groups |= {"both ends": 2} if tied and pp > 1 else {}
+    if experts:
+        groups |= {"ep": ep, "etp": etp, "ep and etp": ep * etp} | ({"dp of experts": world // (ep * etp * pp)} if training else {})
+    return {name: ranks for name, ranks in groups.items() if ranks > 1}
+
+
 def shard_numel(numel: Any, *, shards: Any) -> Any:
     """Elements of one rank's part of a padded buffer.
 

@@ -46,6 +46,12 @@ class Strategy:
         """What programs see, where the engine has a say in it: the dtype of the weights that they compute with."""
         return settings
 
+    @classmethod
+    def communicators(cls, job: Job) -> dict[str, Any]:
+        """Ranks of each NCCL communicator: one of a mesh dimension."""
+        mesh = job.mesh
+        return {"dp": mesh.dp, "tp": mesh.tp, "pp": mesh.pp, "cp": mesh.cp, "ep": mesh.ep}
+
     def __init__(self, job: Job, plan: Plan) -> None:
         self.job, self.plan = job, plan
 

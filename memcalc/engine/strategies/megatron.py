@@ -58,6 +58,14 @@ class Engine(Routed):
         """With what the launch says beyond the sizes."""
         return replace(settings, options=options_of(job.run))
 
+    @classmethod
+    def communicators(cls, job: Job) -> dict[str, Any]:
+        """Those of Megatron's process groups."""
+        mesh, has_experts = job.mesh, any(weight.is_expert for _, weight, _ in job.model.weights())
+        degrees = {name: getattr(mesh, name) for name in ("dp", "tp", "pp", "cp", "ep", "etp")}
+        training = job.run.task != "inference"
+        return megatron.communicator_ranks(**degrees, distributed=job.zero == 1, experts=has_experts, tied=job.model.tied, training=training)
+
     def __init__(self, job: Job, plan: Plan) -> None:
         super().__init__(job, plan)
         if job.zero > 1:

@@ -135,3 +135,9 @@ def test_states_on_the_host_leave_weights_and_gradients() -> None:
         assert states(moved, "optimizer") == pytest.approx((1 - share) * states(kept, "optimizer"), rel=1e-6)
         assert sum(t.bytes for t in moved.host) == pytest.approx(16 / 10 * share * states(kept, "optimizer"), rel=1e-6)  # of 2 + 4 + 4 bytes on the card
         assert states(moved, "weights", "gradients") == states(kept, "weights", "gradients")
+
+
+def test_every_group_that_something_is_sent_in_has_a_communicator() -> None:
+    """Two cards with tensor parallelism make four: of all, of the two, of the model's and of the optimizer's."""
+    (rank,) = ranks(tp=2, sp=True, zero=1)
+    assert [t.path for t in rank.device if "communicator" in t.path] == [f"device/communicator of {n}" for n in ("all", "tp", "tp and pp", "optimizer")]

@@ -127,3 +127,11 @@ def test_variables_in_a_file_are_those_of_a_launch(tmp_path: Any, monkeypatch: p
     found = run_of("swift sft sft.yaml")
     assert (found["hardware"]["gpus"], found["expandable_segments"]) == (4, True)
     assert run_of("NPROC_PER_NODE=2 swift sft sft.yaml")["hardware"]["gpus"] == 2
+
+
+@pytest.mark.parametrize("words", ["swift rlhf", "megatron rlhf --tensor_model_parallel_size 1"])
+def test_a_packed_row_holds_both_answers_of_its_pairs(words: str) -> None:
+    """As many tokens together as max_length says; samples that are not packed are as long each."""
+    command = f"NPROC_PER_NODE=2 {words} --rlhf_type dpo --model qwen2.5-7b --max_length 8192 "
+    assert (run_of(command)["seq_len"], run_of(command + "--packing true")["seq_len"]) == (8192, 4096)
+    assert run_of(command + "--packing true --packing_length 4096")["seq_len"] == 2048

@@ -60,7 +60,7 @@ def resolve_cast(run: Run) -> Job:
         job,
         cast=Cast(typed, actor, tuple(others), sequences, server, task.is_online),
         assumptions=(*job.assumptions, *said, *assumptions),
-        notes=(*job.notes, *_notes(others)),
+        notes=(*job.notes, *_notes(others), *_longest(typed, task)),
     )
 
 
@@ -220,7 +220,7 @@ def _run_of(name: str, own: Mapping[str, Any], run: Run, *, trains: bool) -> Run
     kept = OF_ROLE if trains else ("attention", "attention_mask", "dtype", "autocast", "precision", "sharding")
     base |= {key: given[key] for key in kept if key in given and key not in base and key != "micro_batch"}  # that of the actor, whatever it becomes
     if "model" in own:
-        base = {key: value for key, value in base.items() if key not in ("quantization", "trainable_layers")}
+        base = {key: value for key, value in base.items() if key not in ("quantization", "kbit_upcast", "trainable_layers")}
     for key, value in own.items():
         if key == "sharding" and isinstance(value, Mapping):
             base[key] = _sharding(base.get(key) or {}, value)
@@ -258,6 +258,12 @@ def _idle(roles: Mapping[str, Any] | None, name: str) -> frozenset[str]:
         able = ", ".join(f"{what}: cpu" for what in IDLE)
         raise InputError(f"it is {away!r}; accepted: {{{able}}}, what is not on the card while others work", where=f"roles.{name}.idle")
     return frozenset(away)
+
+
+def _longest(run: Run, task: Task) -> list[str]:
+    """What is counted of answers that may be shorter, where no padding makes them equal."""
+    packed = task.is_online and habits_of(run).whole and run.rl.remove_padding and run.rl.max_token_len is None
+    return ["every answer is counted at its longest; shorter ones take less, since padding is taken out"] if packed else []
 
 
 def _notes(others: list[Role]) -> list[str]:

@@ -36,6 +36,11 @@ SHARDS = ("gradients/",)
 class _Held(Walk):
     """What is there for good, by path; sizes may be arrays, of which no peak is looked for."""
 
+    def repeat(self, times: int, body: Callable[[int], None]) -> None:
+        """One after the other."""
+        for i in range(times):
+            body(i)
+
     def _look(self, extra: Any, paths: dict[str, int]) -> None:
         """Nothing is taken down."""
 

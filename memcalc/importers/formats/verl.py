@@ -11,6 +11,7 @@ from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
 from memcalc.importers.formats import _rl_megatron as megatron
 from memcalc.importers.rules import Write, each, names, switch, unless, whole_number, word
+from memcalc.importers.source import Source
 
 VERSION = "verl 0.6"
 ACTOR, REF, ROLLOUT = "actor_rollout_ref.actor.", "actor_rollout_ref.ref.", "actor_rollout_ref.rollout."
@@ -36,6 +37,11 @@ def recognise(keys: Mapping[str, Any]) -> bool:
     """By ``actor_rollout_ref``; a file of one of its parts by verl's classes."""
     target = str(keys.get("_target_", ""))
     return "actor_rollout_ref" in keys or any(key.startswith("actor_rollout_ref.") for key in keys) or target.startswith("verl.")
+
+
+def prepare(source: Source) -> Source:
+    """Hydra's ``key=null`` as what it is."""
+    return source._replace(data={key: None if value == "null" else value for key, value in source.data.items()})
 
 
 def _part(_facts: Facts, entry: Entry) -> None:
@@ -163,6 +169,7 @@ KEYS: dict[str, Rule] = {
     f"{ROLLOUT}n": whole_number("rollout.num_generations"),
     f"{ROLLOUT}gpu_memory_utilization": "rollout.gpu_memory_utilization",
     f"{ROLLOUT}tensor_model_parallel_size": whole_number("rollout.tensor_parallel_size"),
+    "actor_rollout_ref.hybrid_engine": switch("rollout.cards", "same", "other"),
     f"{ROLLOUT}free_cache_engine": switch("rollout.sleep_level", 1, 0),
     f"{ROLLOUT}update_weights_bucket_megabytes": whole_number("rollout.bucket_mb"),
     f"{ROLLOUT}log_prob_micro_batch_size_per_gpu": whole_number("rl.score_micro_batch"),
@@ -291,7 +298,8 @@ def _roles(facts: Facts) -> None:
         facts.put("roles.reward.model", facts.get("~reward_model"), facts.where("~reward_model"))
     if facts.get("roles.critic.model") == facts.get("model"):
         facts.found.pop("roles.critic.model", None)
-    reinforcement.shared_prompts(facts, "~train_batch")
+    if facts.get("~train_batch", 0) > 0:  # none: answers come as a stream
+        reinforcement.shared_prompts(facts, "~train_batch")
 
 
 FORMAT = Format(
@@ -305,6 +313,7 @@ FORMAT = Format(
         "actor_rollout_ref.* critic.* data.* algorithm.* trainer.* reward_model.* reward.* custom_reward_function.* ray_kwargs.* ray_init.* "
         "global_profiler.* transfer_queue.* distillation.* sandbox_fusion.* skip.* defaults hydra.* actor_rollout_ref critic model_engine rollout.*"
     ),
+    prepare=prepare,
     finish=finish,
     order=12,
     notes="Keys below `actor_rollout_ref.actor`, `.rollout` and `.ref` that the table does not name are ignored: schedules, clipping, logging.",

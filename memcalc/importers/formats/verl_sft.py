@@ -8,7 +8,7 @@ from typing import Any
 from memcalc.importers import adapters, liger
 from memcalc.importers.facts import TRAINER, Facts, Rule
 from memcalc.importers.format import Format
-from memcalc.importers.formats.verl import VERSION, sequence_ranks
+from memcalc.importers.formats.verl import VERSION, prepare, sequence_ranks
 from memcalc.importers.rules import each, names, switch, unless, when, whole_number
 
 PRETRAINED = "model.partial_pretrain"
@@ -58,6 +58,7 @@ FORMAT = Format(
     keys=KEYS,
     ignored=names("defaults hydra.* data.* model.* optim.* trainer.* profiler.* checkpoint.*"),
     defaults={"micro_batch": 4, "seq_len": 1024, "recompute": "full", "optimizer": "adamw_torch", "~strategy": "fsdp2"},
+    prepare=prepare,
     finish=finish,
     order=14,
     notes="Weights are held in fp32 and compute in bf16; gradients are reduced in fp32.",

@@ -33,6 +33,10 @@ def test_the_file_of_defaults_says_that_megatron_trains() -> None:
     assert (sharding["use_distributed_optimizer"], sharding["gradient_accumulation_fusion"]) == (True, False)
 
 
+def test_null_is_nothing() -> None:
+    assert run_of(LAUNCH + f"{ACTOR}megatron.virtual_pipeline_model_parallel_size=null {ACTOR}ppo_micro_batch_size=null")["sharding"]["vpp"] == 1
+
+
 def test_a_mini_batch_is_one_of_prompts_over_data_parallel_ranks() -> None:
     """128 prompts of 8 answers over 32 / (4 * 2) ranks, in micro-batches of 2."""
     assert run_of(LAUNCH)["grad_accum"] == 128 * 8 // 4 // 2
@@ -71,6 +75,11 @@ def test_sharded_groups_smaller_than_all_cards_have_replicas() -> None:
     assert (sharding["dp_replicate"], sharding["fsdp_sharding_strategy"]) == (2, "HYBRID_SHARD")
     with pytest.raises(InputError, match="sharded groups of 2 ranks beside sequences split over more"):
         run_of(FSDP + f"{ACTOR}fsdp_config.fsdp_size=2 {ACTOR}ulysses_sequence_parallel_size=4")
+
+
+def test_engines_apart_generate_on_cards_of_their_own() -> None:
+    found = run_of(FSDP + "actor_rollout_ref.hybrid_engine=False rollout.nnodes=1 rollout.n_gpus_per_node=8 data.train_batch_size=0")
+    assert (found["rollout"]["cards"], found["rollout"].get("prompts"), found["hardware"]["gpus"]) == ("other", None, 16)
 
 
 def test_what_a_server_is_told_is_vllms() -> None:

@@ -38,7 +38,8 @@ class Routed(Strategy):
     def behind(self, walk: Walk) -> None:
         """Inputs and gradients of all layers."""
         self._there = True
-        walk.alloc(BEHIND, 2 * sum(self._behind(part) * part.block.repeat for part in self.plan.parts), WHY)
+        for part in self.plan.parts:
+            walk.repeat(part.block.repeat, lambda i, part=part: self._stay(walk, self._behind(part), self._behind(part)))  # type: ignore[misc]
 
     def tables(self, walk: Walk) -> None:
         """What dispatchers keep in any case; the order of rows where nothing else does."""
@@ -66,15 +67,20 @@ class Routed(Strategy):
         """The input stays, and so does the gradient that was this block's, if the block after it has let go of its own likewise."""
         super().backward(walk, part, i)
         own = self._behind(part)
-        now, later = (own, own) if part.profile.reruns else (2 * own, 0)
-        walk.alloc(BEHIND, now + self._arrived, WHY)
-        self._arrived = later
+        self._stay(walk, own, self._arrived, 0 if part.profile.reruns else own)
+        self._arrived = own if part.profile.reruns else 0
 
     def end_backward(self, walk: Walk) -> None:
         """The gradient of the first layer's input stays as well."""
         super().end_backward(walk)
-        walk.alloc(BEHIND, self._arrived, WHY)
+        self._stay(walk, self._arrived)
         self._arrived, self._there = 0, True
+
+    @staticmethod
+    def _stay(walk: Walk, *tensors: Any) -> None:
+        for size in tensors:
+            if not isinstance(size, int) or size:
+                walk.alloc(BEHIND, size, WHY)
 
     def _behind(self, part: Part) -> Any:
         """Bytes of the input of a checkpoint around experts: of the whole block, or of the mixture alone."""

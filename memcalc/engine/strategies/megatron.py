@@ -205,6 +205,23 @@ class Engine(Routed):
             )
             walk.alloc(f"optimizer/copies in fp32{buffer.name}", 4 * part * copies, reason)
 
+    # ------------------------------------------------------------------ before the first step
+    def initialize(self, walk: Walk) -> None:
+        """Each buffer is made beside the parameters that move into it, with the distributed optimizer; they go when the buffer is whole.
+
+        Source: megatron/core/distributed/param_and_grad_buffer.py, ``_ParamAndGradBuffer``. Main parameters and moments come later.
+        """
+        super().initialize(walk)
+        source = "param_and_grad_buffer.py"
+        for buffer in self.buffers():
+            path, width = f"weights/buffer{buffer.name}", self.plan.width
+            if self.distributed:
+                walk.alloc(path, buffer.numel * width, Reason("elements * width", {"elements": buffer.numel, "width": width}, source))
+            inputs = {"elements": buffer.numel, "width": self._gradient_bytes}
+            walk.alloc(f"gradients/main_grad{buffer.name}", buffer.numel * self._gradient_bytes, Reason("elements * width", inputs, source))
+            if self.distributed:
+                walk.free(path, buffer.num_params * width)
+
     # ------------------------------------------------------------------ between steps
     def save(self, walk: Walk) -> None:
         """Shards are written from where they are; of states narrower than fp32, and fp16 main parameters, all are copied to it first.

@@ -17,6 +17,7 @@ from memcalc.engine.walk import Reason, Snapshot, Walk, Walked
 from memcalc.formulas import preference
 from memcalc.specs.job import Job
 from memcalc.specs.model import Weight
+from memcalc.tape.span import minimum
 from memcalc.units import MiB
 
 NOTHING = Snapshot(0, {})
@@ -136,7 +137,8 @@ class _Phases:
 
     # ------------------------------------------------------------------ inside
     def _pass(self, name: str, player: Player, objective: Objective, *beside: Snapshot) -> None:
-        sequences = self.run.rl.score_micro_batch if self.run.rl.max_token_len is None else None
+        asked = self.run.rl.score_micro_batch if self.run.rl.max_token_len is None else None
+        sequences = None if asked is None else minimum(asked, self.sequences)
         found = player.scores(objective, sequences=sequences)
         self.stage.phase(name, {player.role.name: found}, self.asleep, self.experience, *beside)
 

@@ -53,6 +53,12 @@ def test_ppo_without_critic_and_reward_is_grpo_of_one_answer_each() -> None:
     assert phases(alone) == phases(tiny("grpo", rollout={"num_generations": 1}))
 
 
+def test_no_more_is_scored_at_once_than_a_rollout_has() -> None:
+    """TRL's PPO scores 64 sequences at once, of the two that there are."""
+    assert phases(tiny("ppo", rl={"score_micro_batch": 64})) == phases(tiny("ppo", rl={"score_micro_batch": 2}))
+    assert phases(tiny("ppo", rl={"score_micro_batch": 1}))["values"] < phases(tiny("ppo"))["values"]
+
+
 @pytest.mark.parametrize("name", ["reference", "reward"])
 def test_a_role_on_other_cards_adds_nothing_here(name: str) -> None:
     gone, there = tiny("ppo", roles={name: {"cards": "other"}}), tiny("ppo")

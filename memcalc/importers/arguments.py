@@ -12,6 +12,8 @@ from memcalc.importers.rules import names
 from memcalc.importers.source import read_source
 
 MARKS = (
+    ("alpaca_lora", ("base_model+cutoff_len", "base_model+micro_batch_size")),
+    ("llama_cookbook", ("batch_size_training", "enable_fsdp", "peft_method", "fsdp_config.pure_bf16")),
     ("megatron", names("tensor_model_parallel_size pipeline_model_parallel_size use_distributed_optimizer micro_batch_size train.micro_batch_size "
      "train.global_batch_size train.train_iters model.tensor_model_parallel_size model.pipeline_model_parallel_size model.seq_length "
      "model.micro_batch_size model.global_batch_size")),
@@ -24,7 +26,7 @@ MARKS = (
     ("automodel", names("step_scheduler.local_batch_size step_scheduler.global_batch_size step_scheduler.max_steps model.pretrained_model_name_or_path")),
     ("torchtitan", ("training.local_batch_size", "parallelism.tensor_parallel_degree", "activation_checkpoint.mode")),
 )  # fmt: skip
-"""Formats by names of arguments that no other has."""
+"""Formats by names of arguments that no other has, alone or two together."""
 FILES = frozenset(names("config c cfg config_file config_yaml job.config_file job.config_path yaml_cfg config_path train_args_file extra_llm_api_options"))
 """Flags that name a configuration of the program itself."""
 OWN_MEANING = {"llamacpp": ("c",), "torchtitan": ("config",)}
@@ -40,7 +42,7 @@ ENDINGS = (".yaml", ".yml", ".json", ".toml")
 def by_keys(words: Words) -> str:
     """The format of a script's arguments, by their names, or by that of a file that they name."""
     keys = {normal(key) for key, _, _ in words.given}
-    return _by_file(words) or next((name for name, marks in MARKS if keys & set(marks)), "trainer")
+    return _by_file(words) or next((name for name, marks in MARKS if any(keys >= set(mark.split("+")) for mark in marks)), "trainer")
 
 
 def _by_file(words: Words) -> str | None:

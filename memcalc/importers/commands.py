@@ -109,7 +109,7 @@ def _script(facts: Facts, words: list[str], *, alone: bool = False) -> None:
     format_name = found or by_keys(split(rest))
     if alone and "~started" in facts.found:
         facts.put("~world", facts.get("~started"), facts.where("~started"))
-    elif alone and format_name in ("trainer", "llamafactory", "ms_swift", "axolotl", "litgpt", "unsloth"):
+    elif alone and format_name in ("trainer", "llamafactory", "ms_swift", "axolotl", "litgpt", "unsloth", "alpaca_lora", "llama_cookbook"):
         facts.put("~world", 1, "a single process")
     if format_name == "trainer":
         trl.named(facts, name if module or name.endswith(".py") else "", where=name)

@@ -10,7 +10,7 @@ from memcalc.importers import reinforcement
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule, number
 from memcalc.importers.format import Format
 from memcalc.importers.formats import _rl_megatron as megatron
-from memcalc.importers.rules import Write, each, names, switch, whole_number, word
+from memcalc.importers.rules import Write, each, names, switch, when, whole_number, word
 
 VERSION = "NeMo-RL 0.5"
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "hf": "transformers", "megatron": "megatron"}
@@ -49,8 +49,8 @@ def _dtensor() -> dict[str, Rule]:
 def _of_megatron(place: str, mark: str) -> dict[str, Rule]:
     own: dict[str, Rule] = {
         "activation_checkpointing": switch("~checkpoints"),
-        "use_fused_linear_logprobs": switch("loss", "fused_linear", None),
-        "fused_linear_logprobs_chunk_size": whole_number("~fused_chunk"),
+        **dict.fromkeys(("use_fused_linear_logprobs", "use_linear_ce_fusion_loss"), switch("loss", "fused_linear", None)),
+        **dict.fromkeys(("fused_linear_logprobs_chunk_size", "linear_ce_fusion_chunk_size"), whole_number("~fused_chunk")),
         "fp8_cfg.enabled": switch("fp8", "te", None),
         "fp8_cfg.fp8_param": switch("~fp8_params"),
         "peft.enabled": switch("~lora"),
@@ -96,6 +96,8 @@ KEYS: dict[str, Rule] = {
     "policy.sequence_packing.train_mb_tokens": _tokens,
     "policy.dynamic_batching.enabled": switch("~packs"),
     "policy.dynamic_batching.train_mb_tokens": _tokens,
+    "policy.draft.enabled": when("", None, then="a draft model that is trained beside the policy"),
+    "policy.quant_cfg": when("", None, then="what training for quantised weights keeps beside them"),
     "policy.offload_optimizer_for_logprob": switch("~puts_optimizer_away"),
     "policy.generation.colocated.resources.gpus_per_node": whole_number("~generating.gpus"),
     "policy.generation.colocated.resources.num_nodes": whole_number("~generating.nodes"),

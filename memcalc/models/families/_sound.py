@@ -38,10 +38,10 @@ def conv(name: str, inputs: Axis, outputs: Axis, *, kernel: Axis = KERNEL, bias:
     return name, Parts((), own)
 
 
-def whisper_layer(hidden: Axis, inner: Axis) -> tuple[Named, ...]:
+def whisper_layer(hidden: Axis, inner: Axis, *, key_bias: bool = False) -> tuple[Named, ...]:
     """A layer of Whisper's encoder, whose keys have no bias."""
-    norm = LayerNorm(hidden)
-    attention = Parts((*counted.linears(hidden, hidden, "k_proj"), *counted.linears(hidden, hidden, "v_proj", "q_proj", "out_proj", bias=True)))
+    norm, keys = LayerNorm(hidden), counted.linears(hidden, hidden, "k_proj", bias=key_bias)
+    attention = Parts((*keys, *counted.linears(hidden, hidden, "v_proj", "q_proj", "out_proj", bias=True)))
     network = (*counted.linears(hidden, inner, "fc1", bias=True), *counted.linears(inner, hidden, "fc2", bias=True))
     return (("self_attn", attention), ("self_attn_layer_norm", norm), *network, ("final_layer_norm", norm))
 

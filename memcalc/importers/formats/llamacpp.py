@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -39,11 +41,45 @@ def context(facts: Facts, entry: Entry) -> None:
         facts.put("~context", entry.number, entry.where)
 
 
+TYPE = r"(?:UD-)?(?P<type>I?Q\d(?:_[01]|_K(?:_[SMLX]+)?|_[SMX]+)|BF16|F16|F32|MXFP4)"
+FILE = re.compile(rf"(?P<model>.+?)[-._]{TYPE}(?:-\d+-of-\d+)?\.gguf", re.IGNORECASE)
+"""A file by the customary name: a model's, and how its weights are stored."""
+REPOSITORY = re.compile(rf"(?P<model>[^:]+)(?::{TYPE})?", re.IGNORECASE)
+USUAL = "q4_k_m"
+"""What llama.cpp takes of a repository that is named without a type (common/download.cpp)."""
+
+
+def model(facts: Facts, entry: Entry) -> None:
+    """A file; where it lies on another machine its name says what it holds."""
+    name = str(entry.value)
+    found = FILE.fullmatch(name)
+    if found is None or os.path.exists(os.path.expanduser(name)):  # noqa: PTH110, PTH111
+        facts.put("model", name, entry.where)
+        return
+    facts.put("model", found["model"], entry.where)
+    facts.put("quantization", found["type"].lower(), entry.where)
+    facts.assumed.append(f"model {found['model']} in {found['type'].lower()}: {name} is not here, and is taken by its name")
+
+
+def repository(facts: Facts, entry: Entry) -> None:
+    """``-hf org/name-GGUF:Q4_K_M``."""
+    found = REPOSITORY.fullmatch(str(entry.value))
+    if found is None:
+        raise InputError(f"{entry.key} is {entry.value!r}; accepted: a repository, with a type such as :Q4_K_M", where=entry.where)
+    facts.put("model", found["model"], entry.where)
+    if found["type"]:
+        facts.put("quantization", found["type"].lower(), entry.where)
+    else:
+        facts.default("quantization", USUAL, VERSION)
+
+
 HOST = "weights that stay on the host by name"
 KEYS: dict[str, Rule] = {
-    "m": "model",
-    "model": "model",
-    "hf*": unless(why="the file behind it: give it with -m"),
+    "m": model,
+    "model": model,
+    **dict.fromkeys(("hf", "hfr", "hf_repo"), repository),
+    "hff": unless(why="the file of that name in the repository"),
+    "hf_file": unless(why="the file of that name in the repository"),
     "c": context,
     "ctx_size": context,
     "np": whole_number("micro_batch"),

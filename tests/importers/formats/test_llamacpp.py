@@ -38,3 +38,19 @@ def test_no_number_of_layers_is_refused() -> None:
 def test_what_is_not_counted_is_said() -> None:
     found = import_files([], command=shlex.split("llama-server -m model.gguf -ot exps=CPU -md draft.gguf"))
     assert [note.partition(":")[0] for note in found.unused] == ["-ot", "-md"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "model", "quantization"),
+    [
+        ("-m /models/Meta-Llama-3.1-8B-Instruct-Q4_K_M.gguf", "/models/Meta-Llama-3.1-8B-Instruct", "q4_k_m"),
+        ("-m tinyllama-1.1b-chat-v1.0.Q8_0.gguf", "tinyllama-1.1b-chat-v1.0", "q8_0"),
+        ("-m ~/models/gemma-3-27b-it-q4_0-00001-of-00002.gguf", "~/models/gemma-3-27b-it", "q4_0"),
+        ("-m model.gguf", "model.gguf", None),
+        ("-hf unsloth/Qwen3-8B-GGUF:UD-Q5_K_M", "unsloth/Qwen3-8B-GGUF", "q5_k_m"),
+        ("-hf unsloth/Qwen3-8B-GGUF", "unsloth/Qwen3-8B-GGUF", "q4_k_m"),
+    ],
+)
+def test_a_file_or_repository_is_taken_by_its_name(flag: str, model: str, quantization: str | None) -> None:
+    found = run_of(f"llama-server {flag} -c 4096")
+    assert (found["model"], found.get("quantization")) == (model, quantization)

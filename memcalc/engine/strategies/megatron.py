@@ -107,7 +107,8 @@ class Engine(Routed):
         """Gradient buffers, main parameters, moments; with the distributed optimizer the latter two of this rank's part of each buffer."""
         sharding, dtype = self.job.run.sharding, self.plan.settings.dtype
         gradient = self._gradient_bytes
-        main = megatron.main_param_bytes(precision_aware=sharding.use_precision_aware_optimizer, main_params=sharding.main_params_dtype, dtype=dtype)
+        aware = sharding.use_precision_aware_optimizer and not self.hybrid
+        main = megatron.main_param_bytes(precision_aware=aware, main_params=sharding.main_params_dtype, dtype=dtype)
         for buffer in self.buffers():
             padding = (buffer.numel - buffer.num_params) * self.plan.width
             if self.distributed:
@@ -119,6 +120,11 @@ class Engine(Routed):
             walk.alloc(f"optimizer/main parameters{buffer.name}", part * main, Reason(f"elements * {main}", inputs, "distrib_optimizer.py"))
             for name, width in self._moments().items():
                 walk.alloc(f"optimizer/{name}{buffer.name}", part * width, Reason(f"elements * {width}", inputs, "fused_adam.py"))
+
+    @property
+    def hybrid(self) -> bool:
+        """Some states are on the host; of those that are not, all are fp32 (hybrid_optimizer.py, ``param_update_in_fp32``)."""
+        return self.job.run.offload.optimizer is not None
 
     def _part_of(self, buffer: Buffer) -> Any:
         """Elements whose states are this rank's."""
@@ -141,6 +147,8 @@ class Engine(Routed):
         run = self.job.run
         if run.optimizer == "sgd":
             return {"momentum": 4} if run.momentum else {}
+        if self.hybrid:
+            return {"exp_avg": 4, "exp_avg_sq": 4}
         s = run.sharding
         return {"exp_avg": megatron.STATE_BYTES[s.exp_avg_dtype], "exp_avg_sq": megatron.STATE_BYTES[s.exp_avg_sq_dtype]}
 
@@ -195,7 +203,7 @@ class Engine(Routed):
     def step(self, walk: Walk) -> None:
         """Gradients that are not fp32 are copied to it, and so are states in fp16 or fp8 (FusedAdam.get_unscaled_state)."""
         s = self.job.run.sharding
-        aware = s.use_precision_aware_optimizer
+        aware = s.use_precision_aware_optimizer and not self.hybrid
         narrow = [name for name in ("exp_avg_dtype", "exp_avg_sq_dtype") if getattr(s, name) in ("fp16", "fp8")] if aware else []
         copies = len(narrow) + (self._gradient_bytes != 4 and not aware)
         for buffer in self.buffers():
@@ -230,7 +238,7 @@ class Engine(Routed):
         transformer_engine/pytorch/optimizers/fused_adam.py, ``get_unscaled_state``.
         """
         s = self.job.run.sharding
-        kept = (s.exp_avg_dtype, s.exp_avg_sq_dtype, s.main_params_dtype) if s.use_precision_aware_optimizer else ()
+        kept = (s.exp_avg_dtype, s.exp_avg_sq_dtype, s.main_params_dtype) if s.use_precision_aware_optimizer and not self.hybrid else ()
         copies = sum(dtype != "fp32" for dtype in kept)
         for buffer in self.buffers():
             part = self._on_card(self._part_of(buffer))

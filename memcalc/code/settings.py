@@ -51,6 +51,7 @@ class Settings:
         images: pictures in the batch, for a vision tower.
         late_masks: masks are made where images join the text, not with its embeddings.
         cached: in inference, keys and values are remembered; a vision tower's are not.
+        lora_kernels: which adapters run with their frozen layers as one function: mlp, qkv, o.
         liger: which of Liger's kernels are in the place of the model's own modules.
         padded: the batch has a mask of its own, so that none can be left out.
         packed: the batch numbers its tokens, sample by sample, so that positions are each sequence's own; where a mask is made, samples are kept apart.
@@ -93,6 +94,7 @@ class Settings:
     tied: tuple[str, str] | None = None
     casts_weights: bool = False
     liger: Liger = NO_KERNELS
+    lora_kernels: tuple[str, ...] = ()
     padded: bool = False
     packed: bool = False
     evaluating: bool = False

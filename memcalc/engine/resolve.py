@@ -12,6 +12,7 @@ from memcalc.engine.effect import ignored_knobs, refuse
 from memcalc.engine.finetuning import assumed_of, ignored_by_training, load_quantised, refuse_elsewhere, refuse_finetuning, with_mini_batches
 from memcalc.engine.images import images_of, with_images
 from memcalc.engine.liger import ignored_by_liger, with_liger
+from memcalc.engine.lora_kernels import ignored_lora_kernels, refuse_lora_kernels
 from memcalc.engine.optimizers import optimizer_for
 from memcalc.engine.optimizers.check import check_optimizer, ignored_by_optimizer
 from memcalc.engine.precision import OWN_ENGINES, with_precision
@@ -76,6 +77,7 @@ def resolve(run: Run) -> Job:
     engine, zero = engine_of(run, settled.deepspeed)
     refuse(run, engine)
     refuse_finetuning(run, model, engine=engine, zero=zero)
+    refuse_lora_kernels(run)
     mesh = mesh_of(run)
     assumptions += check_degrees(run, model, mesh)
     if zero > 0 and mesh.dp * mesh.cp == 1:
@@ -98,6 +100,7 @@ def resolve(run: Run) -> Job:
                 *settled.ignored,
                 *ignored_by_training(run),
                 *ignored_by_liger(run, model),
+                *ignored_lora_kernels(run, model),
                 *ignored_knobs(run, engine, mesh),
                 *ignored_by_optimizer(run),
                 *_unused_generation(run, model),

@@ -56,6 +56,7 @@ def settings_of(job: Job) -> Settings:
         two_sided_windows=tuple(w for w in windows_of(job.model, causal=False) if w is not None or run.attention_mask),
         trainable=trainable_of(job),
         liger=kernels_of(run, job.model),
+        lora_kernels=(run.lora.kernels or ()) if run.lora is not None else (),
         padded=run.attention_mask or run.packing,
         packed=run.packing,
         fp8=run.fp8 or "",

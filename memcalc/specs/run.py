@@ -124,6 +124,7 @@ class LoraSpec(Spec):
     dropout: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="on the adapters' input")
     rank_pattern: dict[str, Any] | None = Field(None, description="other ranks, by the ends of layers' paths: {q_proj: 16}")
     modules_to_save: tuple[str, ...] | None = Field(None, description="the token table or the output head, of which a whole copy is trained")
+    kernels: tuple[str, ...] | None = Field(None, description="axolotl's kernels, adapters and frozen layers in one function: [mlp, qkv, o]")
     use_dora: bool = Field(False, description="train the magnitudes of the merged weights' rows, too")
 
 

@@ -28,14 +28,14 @@ def quantized_linear(ctx: Context, m: QuantizedLinear, x: Tensor) -> Tensor:
 def dequantised_product(m: QuantizedLinear, x: Tensor) -> Tensor:
     """The product with the weight in compute dtype, which exists in forward and in backward, for a moment each (MatMul4Bit)."""
     tape = x.tape
-    whole = _brought_back(m, x)
+    whole = brought_back(m, x)
     y = tape.new((*x.shape[:-1], m.outputs), x.dtype, "product" if x.dtype != m.compute else "output")
     del whole
     kind = (x.shape, x.dtype)
 
     def backward(wants: tuple[bool, ...], g: Tensor, *kept: Tensor) -> tuple[Tensor]:
-        maxima = tape.new((Axis("blocks", m.outputs.size * m.inputs.size // BLOCKS),), "float32", "dequantised maxima") if m.scheme.double_quant else None
-        whole = _brought_back(m, g)
+        maxima = dequantised_maxima(m, g)
+        whole = brought_back(m, g)
         del maxima
         of_x = tape.new(*kind, "gradient of input")
         del whole
@@ -45,7 +45,12 @@ def dequantised_product(m: QuantizedLinear, x: Tensor) -> Tensor:
     return y
 
 
-def _brought_back(m: QuantizedLinear, x: Tensor) -> Tensor:
+def dequantised_maxima(m: QuantizedLinear, x: Tensor) -> Tensor | None:
+    """The maxima of its blocks in fp32, where they are quantised, too."""
+    return x.tape.new((Axis("blocks", m.outputs.size * m.inputs.size // BLOCKS),), "float32", "dequantised maxima") if m.scheme.double_quant else None
+
+
+def brought_back(m: QuantizedLinear, x: Tensor) -> Tensor:
     """The weight in the dtype that it was packed from (``quant_state.dtype``), cast to that of the product where they differ."""
     whole = x.tape.new((m.outputs, m.inputs), m.held or m.compute, "dequantised weight")
     return F.cast(whole, m.compute, "dequantised weight in compute dtype")

@@ -14,6 +14,10 @@ from memcalc.importers.rules import Write, attention, each, names, switch, unles
 VERSION = "axolotl 0.13"
 
 
+KERNELS = ("mlp", "qkv", "o")
+"""For adapters, by what they take the place of."""
+
+
 def recognise(keys: Mapping[str, Any]) -> bool:
     """By ``base_model`` beside its other keys."""
     return "base_model" in keys and any(key in keys for key in ("micro_batch_size", "datasets", "sequence_len", "adapter", "load_in_4bit"))
@@ -119,9 +123,7 @@ KEYS: dict[str, Rule] = {
     "gradient_checkpointing_kwargs.use_reentrant": switch("~reentrant"),
     "neftune_noise_alpha": unless(0),
     "use_ray": unless("false"),
-    "lora_mlp_kernel": when("", None, then="kernels that keep fewer tensors than PEFT's modules"),
-    "lora_qkv_kernel": when("", None, then="kernels that keep fewer tensors than PEFT's modules"),
-    "lora_o_kernel": when("", None, then="kernels that keep fewer tensors than PEFT's modules"),
+    **{f"lora_{name}_kernel": switch(f"~{name}_kernel") for name in KERNELS},
     "reward_model": switch("~reward"),
     "bnb_config_kwargs.bnb_4bit_quant_storage": "~quant_storage",
     "bnb_config_kwargs.bnb_4bit_use_double_quant": switch("~double_quant"),
@@ -148,6 +150,21 @@ def _quantised(facts: Facts) -> None:
             facts.override("~load_dtype", "float32", where)
 
 
+def _kernels(facts: Facts) -> None:
+    """Kernels for adapters: those that are asked for, or all where none is spoken of and nothing stands against them (check_auto_enable_lora_kernels)."""
+    given = [f"~{name}_kernel" for name in KERNELS if f"~{name}_kernel" in facts.found]
+    asked = tuple(name for name in KERNELS if facts.get(f"~{name}_kernel", False))
+    if not facts.get("~lora", False):
+        return
+    if asked:
+        facts.put("lora.kernels", asked, facts.where(*given))
+    in_8_bits = facts.get("~bits") == 8 and facts.get("~adapter") == "lora"
+    may = not given and not in_8_bits and facts.get("task", "train") == "train" and facts.get("~engine") != "fsdp1"
+    dropout = facts.found.get("lora.dropout")
+    if may and dropout is not None and float(dropout.value) == 0:
+        facts.default("lora.kernels", KERNELS, f"{VERSION} for adapters with lora_dropout 0")
+
+
 def finish(facts: Facts) -> None:
     """FSDP by its version, bf16 where the card has it, twice quantised 4-bit weights."""
     _quantised(facts)
@@ -156,6 +173,7 @@ def finish(facts: Facts) -> None:
     if "~fsdp_version" in facts.found or any(name in facts.found for name in ("~dp_shard", "sharding.reshard_after_forward")):
         facts.put("~fsdp", value=True, where=facts.where("~fsdp_version", "~dp_shard", "sharding.reshard_after_forward"))
     fsdp.finish(facts, default_version=1, framework=VERSION)
+    _kernels(facts)
     if facts.get("~bits") is not None:
         facts.default("kbit_upcast", value=False, framework=f"{VERSION}, which casts norms and tables back beside adapters (loaders/model.py)")
     shard, replicate = facts.get("~dp_shard"), facts.get("~dp_replicate", 1)

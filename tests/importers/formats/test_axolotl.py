@@ -44,3 +44,20 @@ def test_packed_values_are_filed_so_that_fsdp_spreads_them() -> None:
     other = "bnb_config_kwargs: {bnb_4bit_quant_storage: uint8, bnb_4bit_use_double_quant: false}\n"
     found = import_text(BASE + fsdp + other, name="axolotl.yaml").layer.data
     assert (found["bnb_4bit_quant_storage"], found["quantization"]) == ("uint8", "nf4")
+
+
+@pytest.mark.parametrize(
+    ("keys", "kernels"),
+    [
+        ("adapter: lora\nlora_dropout: 0.0", ("mlp", "qkv", "o")),
+        ("adapter: lora\nlora_dropout: 0.05", None),
+        ("adapter: lora\nlora_dropout: 0.0\nload_in_8bit: true", None),
+        ("adapter: lora\nlora_dropout: 0.0\nrl: dpo", None),
+        ("adapter: lora\nlora_dropout: 0.0\nfsdp: [full_shard, auto_wrap]", None),
+        ("adapter: lora\nlora_dropout: 0.05\nlora_qkv_kernel: true", ("qkv",)),
+        ("adapter: lora\nlora_dropout: 0.0\nlora_mlp_kernel: false", None),
+        ("lora_mlp_kernel: true", None),
+    ],
+)
+def test_kernels_for_adapters_are_on_where_nothing_stands_against_them(keys: str, kernels: tuple[str, ...] | None) -> None:
+    assert import_text(BASE + keys, name="axolotl.yaml").layer.data.get("lora", {}).get("kernels") == kernels

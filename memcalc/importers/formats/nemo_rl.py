@@ -10,7 +10,7 @@ from memcalc.importers import reinforcement
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule, number
 from memcalc.importers.format import Format
 from memcalc.importers.formats import _rl_megatron as megatron
-from memcalc.importers.rules import Write, each, names, switch, when, whole_number, word
+from memcalc.importers.rules import Write, each, names, switch, unless, when, whole_number, word
 
 VERSION = "NeMo-RL 0.5"
 ENGINES = {"vllm": "vllm", "sglang": "sglang", "hf": "transformers", "megatron": "megatron"}
@@ -103,6 +103,8 @@ KEYS: dict[str, Rule] = {
     "policy.generation.colocated.resources.num_nodes": whole_number("~generating.nodes"),
     "policy.generation.backend": word("rollout.engine", ENGINES, otherwise="leave"),
     "policy.generation.colocated.enabled": switch("rollout.cards", "same", "other"),
+    "policy.generation.top_p": unless(1, "1.0", why="log-probabilities of what sampling leaves; those of the whole vocabulary are counted"),
+    "policy.generation.top_k": unless(-1, why="log-probabilities of what sampling leaves; those of the whole vocabulary are counted"),
     "policy.generation.vllm_cfg.gpu_memory_utilization": "rollout.gpu_memory_utilization",
     "policy.generation.vllm_cfg.tensor_parallel_size": whole_number("rollout.tensor_parallel_size"),
     "policy.generation.vllm_cfg.enforce_eager": switch("serving.enforce_eager"),

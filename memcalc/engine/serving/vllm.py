@@ -57,12 +57,21 @@ def budget(job: Job, rank: Rank) -> Budget:
     kv = asked.kv_cache_memory_bytes or requested - taken
     if job.model.quantization is not None:
         notes = (*notes, repacked(rank, card))
+    if asked.num_speculative_tokens:
+        notes = (*notes, checking(job, seqs=seqs))
     if any(block.sees_images for block in rank.blocks):
         notes = (*notes, "images: weights of the tower are counted; what vLLM's profiling run of it and its cache of seen images take is not")
     divided = grouped(rank.caches, policy)
     if divided is not None and divided.num_groups > 1:
         notes = (*notes, f"the cache is divided into {divided.num_groups} groups of layers with equal pages; vLLM counts a token as if it stood in all of them")
     return Budget(requested, rank.weights, activations, others, (context, *shared), kv, policy, refusal, tuple(assumptions), notes, groups=divided)
+
+
+def checking(job: Job, *, seqs: int) -> str:
+    """What checking guessed tokens takes at most: logits in fp32 of every token, for which the profiling run makes no room (v1/sample/rejection_sampler.py)."""
+    rows = seqs * (1 + (job.run.serving.num_speculative_tokens or 0))
+    size = gib(rows * job.model.vocab_size * DTYPE_BYTES["float32"])
+    return f"checking the guesses of {seqs} sequences at once takes logits of {rows:,} tokens in fp32, {size}, which the profiling run does not foresee"
 
 
 def repacked(rank: Rank, card: Gpu) -> str:

@@ -171,8 +171,7 @@ HEAD = """# Accuracy on measured runs
 Other people's runs, each against its own counter. Written by `make accuracy`; the facts are in `tests/data/measured.json`. An error is
 estimated over measured, less one: below zero memcalc says less than was seen.
 
-LitGPT's modules, which fuse query, key and value, run here as transformers'; so do NeMo Automodel's, under `fsdp2` with its own checkpoints.
-Figures of reserved memory hold the history of the caching allocator: memcalc
+Inference with LitGPT, and NeMo Automodel's training under `fsdp2` with its own checkpoints, run here as transformers' modules. Figures of reserved memory hold the history of the caching allocator: memcalc
 replays equal steps, or with `lengths` steps of several. The runs of ms-swift are
 its own launch commands, read as they are; their figures are comments in its examples, whose counter is not stated: they are compared with
 reserved memory, and that their confidence is low is said here, not by them. Near half of the runs of high or medium confidence are of one

@@ -271,7 +271,7 @@ def ignored_by_training(run: Run) -> tuple[str, ...]:
 def _refuse_loss(run: Run, model: ModelSpec, *, engine: str, zero: int) -> None:
     from memcalc.components import Head
 
-    if run.code == "torchtune":
+    if run.code in ("torchtune", "litgpt"):
         return
     if run.code != "transformers" or run.loss == "linear_cross_entropy":
         has = "cross_entropy" if run.code != "transformers" else "others; linear_cross_entropy is torchtune's"

@@ -88,6 +88,8 @@ class Arrival:
     shared: dict[str, Flow]
 
 
+OWN_STEP = ("torchtune", "litgpt")
+"""Code with recipes of its own: labels stand in the batch beside the ids, and no hidden state is made a leaf for checkpoints."""
 Records = dict[tuple[Any, ...], Profile]
 """Blocks that have been recorded, by what tells them apart."""
 
@@ -243,8 +245,8 @@ def make_plan(
         else:
             flow = made.out
         shared = shared | made.shared
-        if block.role == "embedding" and job.run.recompute == "full" and settings.records and not flow.requires_grad and job.run.code != "torchtune":
-            # Checkpointed layers need an input that takes a gradient: PEFT and Trainer call enable_input_require_grads; torchtune does not.
+        if block.role == "embedding" and job.run.recompute == "full" and settings.records and not flow.requires_grad and job.run.code not in OWN_STEP:
+            # Checkpointed layers need an input that takes a gradient: PEFT and Trainer call enable_input_require_grads.
             leaf = flow = replace(flow, requires_grad=True)
         kept |= made.keeps
         parts.append(Part(block, made, shards_of(block, own or settings, layers, runs=own is not None)))
@@ -266,7 +268,7 @@ def _beside(job: Job, settings: Settings, ids: Flow) -> tuple[tuple[str, Shape],
     """What the batch says besides of images, or of what is to be seen in them."""
     vision = job.model.vision
     if vision is None:
-        return (("labels", ids.shape),) if job.run.code == "torchtune" else ()
+        return (("labels", ids.shape),) if job.run.code in OWN_STEP else ()
     if vision.alone:
         return (("labels", ids.shape[:1]),) if settings.training else ()
     return vision.beside(ids.shape, job.run.images) if job.run.images else ()

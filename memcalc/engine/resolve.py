@@ -119,6 +119,11 @@ def of_code(run: Run, model: ModelSpec, mesh: Mesh, *, engine: str, seq_len: int
         from memcalc.engine.torchtune_run import refuse_torchtune
 
         refuse_torchtune(run, model, mesh, engine=engine)
+    if run.code == "litgpt":
+        from memcalc.engine.litgpt_run import refuse_litgpt, with_buffers
+
+        refuse_litgpt(run, mesh, engine=engine)
+        return run, with_buffers(model, seq_len=seq_len)
     if run.code != "torchtitan":
         return run, model
     from memcalc.engine.torchtitan_run import as_torchtitan, refuse_torchtitan
@@ -129,11 +134,15 @@ def of_code(run: Run, model: ModelSpec, mesh: Mesh, *, engine: str, seq_len: int
 
 def as_built(run: Run, model: ModelSpec) -> tuple[Run, ModelSpec]:
     """Both as a framework with layers of its own has them, before anything is made of those."""
-    if run.code != "torchtune":
-        return run, model
-    from memcalc.engine.torchtune_run import as_torchtune
+    if run.code == "torchtune":
+        from memcalc.engine.torchtune_run import as_torchtune
 
-    return as_torchtune(run, model)
+        return as_torchtune(run, model)
+    if run.code == "litgpt":
+        from memcalc.engine.litgpt_run import as_litgpt
+
+        return as_litgpt(run, model)
+    return run, model
 
 
 def remade(run: Run, model: ModelSpec) -> ModelSpec:

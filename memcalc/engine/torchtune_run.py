@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memcalc.components import Attention, DecoderLayer, GatedMLP
+from memcalc.components import Attention, DecoderLayer
+from memcalc.engine.parts import apart
 from memcalc.errors import InputError
 from memcalc.specs.job import Mesh
-from memcalc.specs.model import Axis, Block, Component, ModelSpec
+from memcalc.specs.model import Block, Component, ModelSpec
 from memcalc.specs.run import Run
 
 MODELS = ("llama", "mistral", "qwen2", "qwen3", "gemma", "phi3")
@@ -90,26 +91,11 @@ def _cut_up(module: Component, model_type: str) -> Component:
     """A layer with its fused projections in parts, and its positions as torchtune has them."""
     if not isinstance(module, DecoderLayer) or not isinstance(module.self_attn, Attention):
         return module
-    mixer, network = module.self_attn, module.mlp
-    if mixer.k is None:
-        mixer = _apart(mixer)
-    if isinstance(network, GatedMLP) and network.up is None:
-        wide = Axis("intermediate_size", network.down.inputs.size)
-        gate, up = (replace(network.gate, name=name, outputs=wide) for name in ("gate_proj", "up_proj"))
-        network = replace(network, gate=gate, up=up)
+    module = apart(module)
+    mixer = module.self_attn
+    assert isinstance(mixer, Attention)
     assert mixer.rotary is not None
     rotary = replace(mixer.rotary, style="half", precision="angles" if model_type == "phi3" else "model")
     if not model_type.startswith(("qwen", "phi")):
         rotary = replace(rotary, style="interleaved", precision="all")
-    return replace(module, self_attn=replace(mixer, rotary=rotary, window=None), mlp=network, dropout=0.0)
-
-
-def _apart(mixer: Attention) -> Attention:
-    """Queries, keys and values by projections of their own."""
-    queries, keys = Axis("heads * head_dim", mixer.num_heads * mixer.head_dim), Axis("kv_heads * head_dim", mixer.num_kv_heads * mixer.head_dim)
-    return replace(
-        mixer,
-        q=replace(mixer.q, name="q_proj", outputs=queries),
-        k=replace(mixer.q, name="k_proj", outputs=keys),
-        v=replace(mixer.q, name="v_proj", outputs=keys),
-    )
+    return replace(module, self_attn=replace(mixer, rotary=rotary, window=None), dropout=0.0)

@@ -181,7 +181,7 @@ class Run(Spec):
 
     model: str = Field(description="a catalogue name, a Hub id, or a path to a config.json, its folder or a .gguf file", json_schema_extra=PATH)
     task: Task = Field("train", description="what the job does")
-    code: Literal["transformers", "megatron", "torchtitan", "torchtune", "vllm", "sglang", "trtllm", "llamacpp"] = Field(
+    code: Literal["transformers", "megatron", "torchtitan", "torchtune", "litgpt", "vllm", "sglang", "trtllm", "llamacpp"] = Field(
         "transformers", description="whose modules run; vllm, sglang, trtllm and llamacpp serve"
     )
     attention: Attention = Field("sdpa", description="attention kernel")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from memcalc.code.context import Context, runs
+from memcalc.code.release import let_go
 from memcalc.code.torchtune import compiled
 from memcalc.components import Head
 from memcalc.specs.model import Axis
@@ -42,13 +43,6 @@ def loss_of(ctx: Context, logits: Tensor, labels: Tensor) -> Tensor:
     if compiled.is_compiled(ctx):
         return compiled.loss_of(logits, labels)
     return F.nll_loss(F.log_softmax(F.cast(logits, "float32", "logits in fp32")), labels)
-
-
-def let_go(x: Tensor, begin: int) -> None:
-    """The model is through, and with it its variable for the hidden states: they go unless an operator after those so many has saved them."""
-    saved = (kept for node in x.tape.nodes[begin:] for kept in node.saved)
-    if x.storage is not None and not any(isinstance(kept, Tensor) and kept.storage is x.storage for kept in saved):
-        x.storage.drop()
 
 
 def chunked_output(ctx: Context, m: Head, x: Tensor) -> Tensor:

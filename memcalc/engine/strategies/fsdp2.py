@@ -28,7 +28,7 @@ BUFFER, CAST = "communication/all-gather buffer", "communication/all-gather inpu
 INPUT, OUTPUT = "communication/reduce-scatter input", "communication/reduce-scatter output"
 REDUCED = "communication/all-reduced gradients"
 COLLECTIVES, GROUP = "_fully_shard/_fsdp_collectives.py", "_fully_shard/_fsdp_param_group.py"
-OWN_LOSS = ("torchtitan", "torchtune")
+OWN_LOSS = ("torchtitan", "torchtune", "litgpt")
 """Code whose loss is the trainer's, taken when the model is through."""
 STREAMS = {CAST: "all-gather", BUFFER: "all-gather", OUTPUT: "reduce-scatter", "gradients/shards": "reduce-scatter", REDUCED: "all-reduce"}
 """_fsdp_param_group.py, ``FSDPCommContext``; _fsdp_collectives.py, ``foreach_all_gather`` and ``foreach_reduce``."""

@@ -24,6 +24,10 @@ _PHI_3 = {"q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj", "gat
 _PHI = {"o_proj": "dense", "gate_proj": "fc1", "up_proj": "fc1", "down_proj": "fc2"}
 NAMES = ((r"phi-[12]", _PHI), (r"falcon|pythia|neox|stablelm-base|dolly|redpajama", _NEOX), (r"phi-[34]", _PHI_3))
 """What transformers calls these layers of some families."""
+FUSED = ("query_key_value", "qkv_proj", "gate_up_proj")
+KNOWN = r"llama|mistral|qwen2|qwen3|gemma-[27]b|phi-[12]|pythia|stablelm-base"
+UNKNOWN = r"mixtral|moe|-a\d+b|llama-4|vision|vl"
+"""Models whose modules of LitGPT's are transcribed, and those among them that are not."""
 OPTIMIZERS = {"adamw": "adamw_torch", "adam": "adamw_torch", "sgd": "sgd", "adamw8bit": "adamw_bnb_8bit", "pagedadamw8bit": "paged_adamw_8bit"}
 PRECISIONS = {"bf16": "bfloat16", "16": "float16", "32": "float32"}
 
@@ -102,8 +106,10 @@ def finish(facts: Facts) -> None:
     if recipe not in ("finetune_lora", "finetune_full", "pretrain"):
         raise InputError(f"litgpt {recipe} is not counted; finetune_lora, finetune_full and pretrain are", where="command")
     facts.default("dtype", "bfloat16", VERSION)
+    name = str(facts.get("model", "")).lower()
+    own = recipe != "pretrain" and "autocast" not in facts.found and re.search(KNOWN, name) is not None and re.search(UNKNOWN, name) is None
     if recipe == "finetune_lora":
-        _adapters(facts)
+        _adapters(facts, own=own)
     if "quantization" in facts.found:
         facts.put("optimizer", "paged_adamw_32bit", f"{VERSION} beside {facts.where('quantization')}")
         facts.default("kbit_upcast", value=False, framework=VERSION)
@@ -118,21 +124,26 @@ def finish(facts: Facts) -> None:
     if steps < 1:
         raise InputError(f"a global batch of {facts.get('~litgpt_batch')} is none for micro-batches on {facts.cards} cards", where=facts.where("~litgpt_batch"))
     facts.put("grad_accum", steps, facts.where("~litgpt_batch", "micro_batch"))
-    facts.assumed.append(f"{VERSION}: transformers' modules stand for its own")
+    if own:
+        facts.default("code", "litgpt", VERSION)
+    else:
+        facts.assumed.append(f"{VERSION}: transformers' modules stand for its own")
 
 
-def _adapters(facts: Facts) -> None:
+def _adapters(facts: Facts, *, own: bool) -> None:
     where = facts.where("~lora_query")
     modules = [name for key, found in TARGETS.items() if facts.get(f"~{key}", key in BY_DEFAULT) for name in found]
     fused = next((names_ for pattern, names_ in NAMES if re.search(pattern, str(facts.get("model")).lower())), {})
-    if any(str(fused.get(name)).endswith(("query_key_value", "qkv_proj", "gate_up_proj")) for name in modules):
+    fused = {name: whole for name, whole in fused.items() if not (own and str(whole).endswith(FUSED))}
+    if any(str(fused.get(name)).endswith(FUSED) for name in modules):
         facts.unused.append(f"{where}: LitGPT adapts parts of the model's fused layers; an adapter of the whole is counted")
     facts.put("~lora", value=True, where=where)
     facts.default("lora.r", 8, VERSION)
     facts.default("lora.dropout", 0.05, VERSION)
     facts.put("lora.target_modules", list(dict.fromkeys(fused.get(name, name) for name in modules)), where)
     facts.put("lora.dtype", facts.get("dtype"), facts.where("dtype"))
-    facts.put("loss", "chunked_output", f"{VERSION}, which takes the head's output in parts")
+    if not own:
+        facts.put("loss", "chunked_output", f"{VERSION}, which takes the head's output in parts")
 
 
 FORMAT = Format(

@@ -51,7 +51,8 @@ def test_several_cards_shard_and_run_blocks_again() -> None:
 def test_a_command_names_the_recipe() -> None:
     words = "litgpt finetune_lora EleutherAI/pythia-160m --devices 2 --lora_projection true --train.micro_batch_size 4"
     found = {origin.key: origin.value for origin in import_files([], command=shlex.split(words)).origins}
-    assert (found["model"], found["lora.target_modules"], found["hardware.gpus"]) == ("EleutherAI/pythia-160m", ["query_key_value", "dense"], 2)
+    assert (found["model"], found["lora.target_modules"], found["hardware.gpus"]) == ("EleutherAI/pythia-160m", ["q_proj", "v_proj", "dense"], 2)
+    assert found["code"] == "litgpt"
     for other in ("litgpt chat x", "litgpt finetune_adapter x"):
         with pytest.raises(InputError):
             import_files([], command=shlex.split(other))

@@ -121,7 +121,7 @@ def _model(facts: Facts, *, other: bool) -> None:
     hidden = size["hidden_size"]
     if gated:
         part, step = size.get("intermediate_size", 4 * hidden * 2) // 3, whole(told.get("mlp_multiple_of", 256), name="mlp_multiple_of")
-        config |= {"model_type": "llama", "intermediate_size": -(-part // step) * step}
+        config |= {"model_type": "llama", "intermediate_size": -(-part // step) * step if step > 0 else part}
     else:
         config |= {"model_type": "gpt_neox", "use_parallel_residual": bool(told.get("gpt_j_residual", False)), "rotary_pct": told.get("rotary_pct", 1.0)}
         config.setdefault("intermediate_size", 4 * hidden)

@@ -136,7 +136,7 @@ def pipelined(facts: Facts, *, framework: str) -> None:
         facts.put("sharding.pp_schedule", facts.get("~schedule"), facts.where("~schedule"))
     if facts.get("~two_chunks"):
         facts.default("sharding.vpp", value=2, framework=framework)
-    local, part = whole(facts.get("micro_batch", 1), name="micro_batch"), facts.get("~pp_micro", 1)
+    local, part = whole(facts.get("micro_batch", 1), name="micro_batch"), max(facts.get("~pp_micro", 1), 1)
     if local % part:
         raise InputError(f"a batch of {local} is not cut into micro-batches of {part}", where=facts.where("~pp_micro", "micro_batch"))
     if facts.found["micro_batch"].rank < FLAG and local != part:
@@ -151,7 +151,7 @@ def finish(facts: Facts) -> None:
         facts.default(name, value, VERSION)
     facts.put("code", "torchtitan", VERSION)
     if "~tokens" in facts.found:
-        facts.put("micro_batch", max(facts.get("~tokens") // whole(facts.get("seq_len"), name="seq_len"), 1), facts.where("~tokens", "seq_len"))
+        facts.put("micro_batch", max(facts.get("~tokens") // max(whole(facts.get("seq_len"), name="seq_len"), 1), 1), facts.where("~tokens", "seq_len"))
     facts.default("sharding.engine", "fsdp2", VERSION)
     facts.default("sharding.fsdp_wrap_ends", value=True, framework=VERSION)
     optimizer, kernel = facts.get("~titan_optimizer", "adamw"), facts.get("~titan_kernel", "fused")

@@ -87,6 +87,12 @@ def _loss(facts: Facts, entry: Entry) -> None:
         facts.put("loss", next((loss for mark, loss in known.items() if mark in name), "cross_entropy"), entry.where)
 
 
+def _attention_modules(facts: Facts, entry: Entry) -> None:
+    if not isinstance(entry.value, (list, str)):
+        raise InputError(f"{entry.key} is {entry.value!r}; accepted: a list of names", where=entry.where)
+    facts.put("~attention_modules", entry.value if isinstance(entry.value, list) else entry.value.strip("[]").replace(",", " ").split(), entry.where)
+
+
 def _teacher(facts: Facts, entry: Entry) -> None:
     facts.put("task", "distill", entry.where)
     name = catalogue_name(str(entry.value).rpartition(".")[2])
@@ -103,7 +109,7 @@ def _longest(facts: Facts, entry: Entry) -> None:
 
 KEYS: dict[str, Rule] = {
     "model._component_": _model,
-    "model.lora_attn_modules": lambda facts, entry: facts.put("~attention_modules", entry.value, entry.where),
+    "model.lora_attn_modules": _attention_modules,
     "model.apply_lora_to_mlp": switch("~mlp_modules"),
     "model.apply_lora_to_output": switch("~head_module"),
     "model.lora_rank": whole_number("lora.r"),

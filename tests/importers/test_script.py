@@ -64,6 +64,14 @@ def test_a_script_is_the_run_that_it_calls_for(text: str, title: str, keys: dict
     assert {key: found.layer.data.get(key) for key in keys} == keys
 
 
+def test_defaults_that_older_versions_do_not_have_are_said() -> None:
+    """trl 3168: a run of March 2025 had neither, and did not fit 80 GB."""
+    (said,) = [line for line in read(POSTED["c26"]).assumed if "young" in line]
+    assert "--recompute none" in said
+    assert "--autocast none" in said
+    assert not any("young" in line for line in read(GRPO.replace("bf16=True", "bf16=True, gradient_checkpointing=True")).assumed)
+
+
 def test_a_trainer_of_pairs_over_unsloths_model() -> None:
     """unsloth 682: ORPO and DPO of Llama 3 8B in 4 bits on a T4."""
     found = read(UNSLOTH.replace("SFTTrainer(model=model, max_seq_length=max_seq_length", "DPOTrainer(model=model, ref_model=None, max_length=1024"))

@@ -93,6 +93,11 @@ def _of_version(version: int) -> Write:
     return write
 
 
+YOUNGER = {
+    "recompute": "gradient_checkpointing since 0.22 (before: --recompute none)",
+    "~mixed_precision": "bf16 since 0.19 (before: --autocast none)",
+}
+"""Defaults of TRL that older versions do not have, as facts. Source: trl/trainer/dpo_config.py of v0.18.0 to v0.22.0."""
 LOSSES = names(
     "sigmoid hinge ipo exo_pair nca_pair robust bco_pair sppo_hard aot aot_unpaired aot_pair apo_zero apo_down discopop sigmoid_norm simpo kto bco "
     "apo_zero_unpaired grpo dapo bnpo dr_grpo cispo luspo sapo vespo"
@@ -172,6 +177,9 @@ def finish(facts: Facts) -> None:
     if "~first_names" not in facts.found:
         facts.default("recompute", "full", TRL)
         facts.default("~mixed_precision", "bf16", TRL)
+        younger = [text for name, text in YOUNGER.items() if facts.found[name].is_default]
+        if younger:
+            facts.assumed.append(f"TRL's defaults are young: {'; '.join(younger)}")
     facts.default("~load_dtype", "float32", TRL)
     facts.default("seq_len", 1024, TRL)
     training_arguments.packed(facts)

@@ -115,6 +115,24 @@ class Config:
         """A list of integers (``mlp_only_layers``)."""
         return tuple(self._integer(keys[0], item, minimum) for item in self._list(keys, default))
 
+    def kinds(self, *keys: Str, known: Sequence[Str], count: Int, default: Any = _UNSET, spelt: Mapping[Str, Str] | None = None) -> tuple[Str, ...]:
+        """What each layer is (``layer_types``).
+
+        Args:
+            keys: the list's name, the usual one first.
+            known: the words that may stand in it.
+            count: how many layers there are.
+            default: what every model of this family has whose file leaves the key out.
+            spelt: words of older files, and the known ones that they stand for.
+
+        Raises:
+            ModelError: it is not one known word for each layer.
+        """
+        found = tuple((spelt or {}).get(kind, kind) for kind in self.strs(*keys, default=default))
+        if len(found) != count or not set(found) <= set(known):
+            raise self.error(f"{self._prefix}{keys[0]} must name {' or '.join(known)} for each of the {count} layers")
+        return found
+
     def get(self, key: Str, default: Any = None) -> Any:
         """What the file holds under a key, unchecked, and nothing else: no class is asked."""
         value = self.data.get(key)

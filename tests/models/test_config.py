@@ -135,3 +135,12 @@ def test_messages_name_the_place_of_a_nested_key() -> None:
 def test_the_dtype_of_the_checkpoint_is_under_either_name() -> None:
     assert config(torch_dtype="bfloat16").dtype == config(dtype="torch.bfloat16").dtype == "bfloat16"
     assert config().dtype is None
+
+
+def test_kinds_of_layers_are_one_known_word_for_each() -> None:
+    """Words of older files stand for known ones."""
+    known = ("full", "window")
+    assert config(layer_types=["all", "window"]).kinds("layer_types", known=known, count=2, spelt={"all": "full"}) == known
+    for wrong in (["full"], ["full", "all"]):
+        said = refusal(lambda file=config(layer_types=wrong): file.kinds("layer_types", known=known, count=2))  # type: ignore[misc]
+        assert said == "layer_types must name full or window for each of the 2 layers"

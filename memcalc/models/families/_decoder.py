@@ -13,6 +13,9 @@ from memcalc.specs.model import Axis, Block, Component, ModelSpec
 
 Kind = TypeVar("Kind")
 
+FULL, SLIDING = "full_attention", "sliding_attention"
+"""Kinds of layers that see the whole sequence, or a window of it (``layer_types``)."""
+
 
 @dataclass(frozen=True)
 class Sizes:
@@ -129,11 +132,7 @@ def windows(config: Config, num_layers: int) -> tuple[int | None, ...]:
     window = config.optional_int("sliding_window") if config.bool("use_sliding_window") else None
     if window is None:
         return (None,) * num_layers
-    kinds = config.strs("layer_types")
-    known = {"full_attention": None, "sliding_attention": window}
-    if len(kinds) != num_layers or not known.keys() >= set(kinds):
-        raise config.error(f"layer_types must name full_attention or sliding_attention for each of the {num_layers} layers")
-    return tuple(known[kind] for kind in kinds)
+    return tuple(window if kind == SLIDING else None for kind in config.kinds("layer_types", known=(FULL, SLIDING), count=num_layers))
 
 
 def causal_lm(config: Config, sizes: Sizes, layers: tuple[Block, ...], *, norm: RMSNorm | LayerNorm, rotary: Rotary | None = None) -> ModelSpec:

@@ -71,10 +71,7 @@ def kinds(config: Config) -> tuple[str, ...]:
     """
     num_layers, interval = config.int("num_hidden_layers"), config.int("full_attention_interval", default=4)
     usual = tuple("linear_attention" if (i + 1) % interval else "full_attention" for i in range(num_layers))
-    found = config.strs("layer_types", default=usual)
-    if len(found) != num_layers or not {"linear_attention", "full_attention"} >= set(found):
-        raise config.error(f"layer_types must name full_attention or linear_attention for each of the {num_layers} layers")
-    return found
+    return config.kinds("layer_types", known=("full_attention", "linear_attention"), count=num_layers, default=usual)
 
 
 def model(config: Config, sizes: decoder.Sizes, layers: tuple[Block, ...], turned: Rotary) -> ModelSpec:

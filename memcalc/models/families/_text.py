@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from memcalc.components import Attention, Embedding, Head, Linear, Rotary
 from memcalc.models.config import Config
-from memcalc.models.families._decoder import Sizes, rotary_buffer_bytes
+from memcalc.models.families._decoder import FULL, SLIDING, Sizes, rotary_buffer_bytes
 from memcalc.specs.model import Axis, Block, Component, ModelSpec
 
 EAGER_ONLY = ("eager",)
@@ -35,6 +36,28 @@ def whole_heads(config: Config, hidden: int, heads: int) -> int:
     if hidden % heads:
         raise config.error(f"the hidden size {hidden} is not a multiple of the {heads} attention heads")
     return hidden // heads
+
+
+def plain_sizes(config: Config, *, kv_heads: int | None = None) -> Sizes:
+    """The sizes of a model whose heads share the hidden size, under their usual names.
+
+    Args:
+        config: the file.
+        kv_heads: as many as heads unless said otherwise.
+
+    Raises:
+        ModelError: the heads do not divide the hidden size.
+    """
+    hidden, heads = config.int("hidden_size"), config.int("num_attention_heads")
+    return axes(
+        hidden=hidden,
+        intermediate=config.int("intermediate_size"),
+        vocab=config.int("vocab_size"),
+        layers=config.int("num_hidden_layers"),
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=whole_heads(config, hidden, heads),
+    )
 
 
 def partial_rotary(config: Config, head_dim: int, *, default: float, key: str = "partial_rotary_factor") -> int:
@@ -73,12 +96,9 @@ def layer_windows(config: Config, num_layers: int, *, pattern: int | None, windo
     Raises:
         ModelError: ``layer_types`` is not one known kind for each layer.
     """
-    default = tuple("full_attention" if pattern and (i + 1) % pattern == 0 else "sliding_attention" for i in range(num_layers))
-    kinds = config.strs("layer_types") if pattern is None else config.strs("layer_types", default=default)
-    known = {"full_attention": None, "sliding_attention": window}
-    if len(kinds) != num_layers or not known.keys() >= set(kinds):
-        raise config.error(f"layer_types must name full_attention or sliding_attention for each of the {num_layers} layers")
-    return tuple(known[kind] for kind in kinds)
+    default = tuple(FULL if pattern and (i + 1) % pattern == 0 else SLIDING for i in range(num_layers))
+    asked: dict[str, Any] = {} if pattern is None else {"default": default}
+    return tuple(window if kind == SLIDING else None for kind in config.kinds("layer_types", known=(FULL, SLIDING), count=num_layers, **asked))
 
 
 def fused_attention(sizes: Sizes, name: str, out: str, **more: object) -> Attention:

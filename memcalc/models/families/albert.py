@@ -9,7 +9,8 @@ from memcalc.components import Embedding, LayerNorm, Linear, MaskedHead
 from memcalc.components.vision import Parts
 from memcalc.models.config import Config
 from memcalc.models.families import _counted as counted
-from memcalc.models.families.bert import ID_BYTES, encoder_sizes
+from memcalc.models.families import _text as text
+from memcalc.models.families.bert import ID_BYTES
 from memcalc.specs.model import Axis, Block, ModelSpec
 
 MODEL_TYPES = ("albert",)
@@ -18,7 +19,7 @@ ARCHITECTURES = {"AlbertForMaskedLM": "albert"}
 
 def spec(config: Config) -> ModelSpec:
     """``num_hidden_groups`` groups of ``inner_group_num`` layers, each of which runs several times."""
-    sizes, width = encoder_sizes(config), Axis("embedding_size", config.int("embedding_size", default=128))
+    sizes, width = text.plain_sizes(config), Axis("embedding_size", config.int("embedding_size", default=128))
     hidden, norm, narrow = sizes.hidden, LayerNorm(sizes.hidden), LayerNorm(width)
     attention = Parts((*counted.linears(hidden, hidden, "query", "key", "value", "dense", bias=True), ("LayerNorm", norm)))
     network = (*counted.linears(hidden, sizes.intermediate, "ffn", bias=True), *counted.linears(sizes.intermediate, hidden, "ffn_output", bias=True))

@@ -19,15 +19,7 @@ ARCHITECTURES = {"BaichuanForCausalLM": "baichuan", "BaiChuanForCausalLM": "baic
 
 def spec(config: Config) -> ModelSpec:
     """A file without ``max_position_embeddings`` is a 13B model's."""
-    hidden, heads = config.int("hidden_size"), config.int("num_attention_heads")
-    sizes = text.axes(
-        hidden=hidden,
-        intermediate=config.int("intermediate_size"),
-        vocab=config.int("vocab_size"),
-        layers=config.int("num_hidden_layers"),
-        heads=heads,
-        head_dim=text.whole_heads(config, hidden, heads),
-    )
+    sizes = text.plain_sizes(config)
     norm, mlp = RMSNorm(sizes.hidden), remote.gated(sizes, ("gate_proj", "up_proj", "down_proj"), activation=config.str("hidden_act", default="silu"))
     attention = remote.fused_heads(sizes, ("W_pack", "o_proj"))
     if config.has("max_position_embeddings"):
@@ -36,6 +28,6 @@ def spec(config: Config) -> ModelSpec:
         return remote.presumed(whole, "transformers' Llama code with one projection for queries, keys and values")
     shared = {field.name: getattr(attention, field.name) for field in fields(attention)} | {"rotary": None, "layout": "thirds", "softmax": "model"}
     layer = DecoderLayer(norm, BaichuanAttention(**shared), norm, mlp)
-    alibi = Alibi(heads, "shared", config.int("model_max_length"))
+    alibi = Alibi(sizes.num_heads, "shared", config.int("model_max_length"))
     whole = remote.causal_lm(config, sizes, (Block("layers", layer, sizes.num_layers),), norm=norm, alibi=alibi)
     return remote.presumed(replace(whole, max_position_embeddings=alibi.length), "Baichuan 2 13B")

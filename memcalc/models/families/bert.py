@@ -43,7 +43,7 @@ def encoder(
     for key in ("is_decoder", "add_cross_attention"):
         if config.bool(key, default=False):
             raise config.error(f"{key} true is not known to memcalc: it reads encoders of this family")
-    sizes = encoder_sizes(config)
+    sizes = text.plain_sizes(config)
     width = width or sizes.hidden
     dropout, tied = config.float("hidden_dropout_prob", default=0.1), config.bool("tie_word_embeddings", default=True)
     positions = config.int("max_position_embeddings")
@@ -74,19 +74,6 @@ def encoder(
         ),
         names=(embeddings, "", head),
         buffer_bytes=positions * ID_BYTES,
-    )
-
-
-def encoder_sizes(config: Config) -> Sizes:
-    """The sizes of an encoder."""
-    hidden, heads = config.int("hidden_size"), config.int("num_attention_heads")
-    return text.axes(
-        hidden=hidden,
-        intermediate=config.int("intermediate_size"),
-        vocab=config.int("vocab_size"),
-        layers=config.int("num_hidden_layers"),
-        heads=heads,
-        head_dim=text.whole_heads(config, hidden, heads),
     )
 
 

@@ -9,7 +9,7 @@ from memcalc.components import LayerNorm
 from memcalc.components.vision import Parts
 from memcalc.models.config import Config
 from memcalc.models.families import _counted as counted
-from memcalc.models.families.deberta_v2 import has_norm, head, kinds_of, sizes_of, table, table_rows
+from memcalc.models.families._deberta import has_norm, head, kinds_of, sizes_of, table, table_rows
 from memcalc.models.families.distilbert import ID_BYTES
 from memcalc.specs.model import Axis, Block, Component, ModelSpec, Weight
 

@@ -53,9 +53,9 @@ def picking_layers(config: Config, num_layers: int) -> tuple[bool, ...]:
     default = tuple("full" if max(i - offset + 1, 0) % freq == 0 else "shared" for i in range(num_layers))
     pattern = config.get("index_topk_pattern", default)
     named = tuple({"F": "full", "S": "shared"}.get(kind, kind) for kind in pattern)
-    kinds = config.strs("indexer_types", default=named)
-    if len(kinds) != num_layers or not {"full", "shared"} >= set(kinds) or kinds[0] != "full":
-        raise config.error(f"indexer_types must name full or shared for each of the {num_layers} layers, full for the first")
+    kinds = config.kinds("indexer_types", known=("full", "shared"), count=num_layers, default=named)
+    if kinds[0] != "full":
+        raise config.error("indexer_types begins with shared, and no layer before has picked keys")
     return tuple(kind == "full" for kind in kinds)
 
 
@@ -72,10 +72,7 @@ def sparse_layers(config: Config, num_layers: int, *, first: int | None = None) 
     """
     if not config.has("mlp_layer_types"):
         return moe.after_dense(config, num_layers) if first is None else tuple(i >= first for i in range(num_layers))
-    kinds = config.strs("mlp_layer_types")
-    if len(kinds) != num_layers or not {"dense", "sparse"} >= set(kinds):
-        raise config.error(f"mlp_layer_types must name dense or sparse for each of the {num_layers} layers")
-    return tuple(kind == "sparse" for kind in kinds)
+    return tuple(kind == "sparse" for kind in config.kinds("mlp_layer_types", known=("dense", "sparse"), count=num_layers))
 
 
 def indexer(config: Config, sizes: latent.LatentSizes) -> Indexer:

@@ -9,7 +9,7 @@ from memcalc.components import Embedding, LayerNorm, Linear, MaskedHead
 from memcalc.components.vision import Parts
 from memcalc.models.config import Config
 from memcalc.models.families import _counted as counted
-from memcalc.models.families.bert import encoder_sizes
+from memcalc.models.families import _text as text
 from memcalc.models.families.distilbert import ID_BYTES
 from memcalc.specs.model import Axis, Block, ModelSpec
 
@@ -25,7 +25,7 @@ def spec(config: Config) -> ModelSpec:
     """
     if config.bool("is_folding_model", default=False):
         raise config.error("is_folding_model true is not known to memcalc: it reads language models of proteins")
-    sizes, tied = encoder_sizes(config), config.bool("tie_word_embeddings", default=True)
+    sizes, tied = text.plain_sizes(config), config.bool("tie_word_embeddings", default=True)
     hidden, norm, turns = sizes.hidden, LayerNorm(sizes.hidden), config.str("position_embedding_type", default="absolute") == "rotary"
     attention = Parts(
         (

@@ -16,15 +16,7 @@ ARCHITECTURES = {"GPTNeoXForCausalLM": "gpt_neox"}
 
 def spec(config: Config) -> ModelSpec:
     """Multi-head attention and a network of two linear layers; not in parallel where ``use_parallel_residual`` is false."""
-    hidden, heads = config.int("hidden_size"), config.int("num_attention_heads")
-    sizes = text.axes(
-        hidden=hidden,
-        intermediate=config.int("intermediate_size"),
-        vocab=config.int("vocab_size"),
-        layers=config.int("num_hidden_layers"),
-        heads=heads,
-        head_dim=text.whole_heads(config, hidden, heads),
-    )
+    sizes = text.plain_sizes(config)
     bias, dropout = config.bool("attention_bias", default=True), config.float("hidden_dropout", default=0.0)
     rotary = Rotary(text.partial_rotary(config, sizes.head_dim, default=0.25, key="rotary_pct"), sliced=True)
     attention = text.fused_attention(

@@ -52,10 +52,7 @@ def layer_kinds(config: Config, num_layers: int) -> tuple[str, ...]:
     Raises:
         ModelError: ``layer_types`` does not name one for each layer.
     """
-    kinds = tuple(KINDS.get(kind, kind) for kind in config.strs("layer_types", "layers_block_type"))
-    if len(kinds) != num_layers or not set(KINDS.values()) >= set(kinds):
-        raise config.error(f"layer_types must name mamba or attention for each of the {num_layers} layers")
-    return kinds
+    return config.kinds("layer_types", "layers_block_type", known=tuple(KINDS.values()), count=num_layers, spelt=KINDS)
 
 
 def network(config: Config, sizes: decoder.Sizes) -> Component:

@@ -27,16 +27,7 @@ ARCHITECTURES = {
 
 def spec(config: Config) -> ModelSpec:
     """As many KV heads as heads where the file names none."""
-    hidden, heads = config.int("hidden_size"), config.int("num_attention_heads")
-    sizes = text.axes(
-        hidden=hidden,
-        intermediate=config.int("intermediate_size"),
-        vocab=config.int("vocab_size"),
-        layers=config.int("num_hidden_layers"),
-        heads=heads,
-        kv_heads=config.int("num_key_value_heads", default=heads),
-        head_dim=text.whole_heads(config, hidden, heads),
-    )
+    sizes = text.plain_sizes(config, kv_heads=config.int("num_key_value_heads", default=config.int("num_attention_heads")))
     norm = LayerNorm(sizes.hidden) if config.model_type == "orion" else RMSNorm(sizes.hidden)
     bias, rotary = config.bool("bias" if config.model_type == "internlm" else "attention_bias", default=False), Rotary(sizes.head_dim, precision="all")
     attention = decoder.attention(sizes, qkv_bias=bias, o_bias=bias, rotary=rotary)

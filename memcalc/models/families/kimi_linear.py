@@ -27,9 +27,7 @@ def spec(config: Config) -> ModelSpec:
     sizes = latent.read_sizes(config)
     common, norm = sizes.common, RMSNorm(sizes.common.hidden)
     mixers: dict[str, Component] = {"full_attention": latent.attention(sizes, Rotary(sizes.rope), bias=False), "linear_attention": delta(config, common.hidden)}
-    kinds = config.strs("layer_types")
-    if len(kinds) != common.num_layers or not mixers.keys() >= set(kinds):
-        raise config.error(f"layer_types must name full_attention or linear_attention for each of the {common.num_layers} layers")
+    kinds = config.kinds("layer_types", known=tuple(mixers), count=common.num_layers)
     sparse, dense = experts(config, common.hidden), decoder.gated_mlp(common, config.str("hidden_act"))
     first = config.int("first_k_dense_replace", default=1, minimum=0)
 

@@ -53,10 +53,7 @@ def layer_kinds(config: Config, num_layers: int) -> tuple[str, ...]:
     if not config.has("layer_types") and config.has("full_attn_idxs"):
         listed = config.ints("full_attn_idxs")
         return tuple("full_attention" if i in listed else "conv" for i in range(num_layers))
-    kinds = config.strs("layer_types")
-    if len(kinds) != num_layers or not {"conv", "full_attention"} >= set(kinds):
-        raise config.error(f"layer_types must name conv or full_attention for each of the {num_layers} layers")
-    return kinds
+    return config.kinds("layer_types", known=("conv", "full_attention"), count=num_layers)
 
 
 def width(config: Config) -> int:

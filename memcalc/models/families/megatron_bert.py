@@ -8,7 +8,7 @@ from __future__ import annotations
 from memcalc.components import DecoderLayer, Embedding, LayerNorm, Linear, MaskedHead
 from memcalc.models.config import Config
 from memcalc.models.families import _text as text
-from memcalc.models.families.bert import ID_BYTES, encoder_layer, encoder_sizes
+from memcalc.models.families.bert import ID_BYTES, encoder_layer
 from memcalc.specs.model import Block, ModelSpec
 
 MODEL_TYPES = ("megatron-bert", "xlm-roberta-xl")
@@ -17,7 +17,8 @@ ARCHITECTURES = {"MegatronBertForMaskedLM": "megatron-bert", "XLMRobertaXLForMas
 
 def spec(config: Config) -> ModelSpec:
     """BERT's attention and network; embeddings are not normalised."""
-    sizes, norm = encoder_sizes(config), LayerNorm(encoder_sizes(config).hidden)
+    sizes = text.plain_sizes(config)
+    norm = LayerNorm(sizes.hidden)
     dropout, tied, counts = config.float("hidden_dropout_prob"), config.bool("tie_word_embeddings", default=True), config.model_type == "xlm-roberta-xl"
     post = encoder_layer(config, sizes, dropout)
     layer = DecoderLayer(norm, post.self_attn, norm, post.mlp, dropout=dropout)

@@ -49,9 +49,7 @@ def layer_kinds(config: Config, num_layers: int) -> tuple[bool, ...]:
     Raises:
         ModelError: ``layer_types`` is not one known kind for each layer.
     """
-    kinds = config.strs("layer_types")
-    if len(kinds) != num_layers or not {"full_attention", "linear_attention"} >= set(kinds):
-        raise config.error(f"layer_types must name full_attention or linear_attention for each of the {num_layers} layers")
+    kinds = config.kinds("layer_types", known=("full_attention", "linear_attention"), count=num_layers)
     return tuple(kind == "linear_attention" for kind in kinds)
 
 

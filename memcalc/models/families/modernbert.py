@@ -9,7 +9,6 @@ from memcalc.components import DecoderLayer, Embedding, GatedMLP, LayerNorm, Lin
 from memcalc.models.config import Config
 from memcalc.models.families import _decoder as decoder
 from memcalc.models.families import _text as text
-from memcalc.models.families.bert import encoder_sizes
 from memcalc.specs.model import Axis, ModelSpec
 
 MODEL_TYPES = ("modernbert",)
@@ -24,7 +23,7 @@ def spec(config: Config) -> ModelSpec:
     """
     if config.bool("sparse_prediction", default=False):
         raise config.error("sparse_prediction true is not known to memcalc: how many tokens reach the head is up to the data")
-    sizes = encoder_sizes(config)
+    sizes = text.plain_sizes(config)
     norm = LayerNorm(sizes.hidden, bias=config.bool("norm_bias", default=False))
     whole, local = Rotary(sizes.head_dim, precision="all"), Rotary(sizes.head_dim, precision="all", name="local")
     bias, mlp_bias = config.bool("attention_bias", default=False), config.bool("mlp_bias", default=False)
@@ -89,9 +88,7 @@ def seen(config: Config, num_layers: int) -> tuple[int | None, ...]:
         ModelError: ``layer_types`` is not one known kind for each layer.
     """
     every = config.int("global_attn_every_n_layers", default=3)
-    kinds = config.strs("layer_types", default=tuple("sliding_attention" if i % every else "full_attention" for i in range(num_layers)))
+    usual = tuple(decoder.SLIDING if i % every else decoder.FULL for i in range(num_layers))
     window = config.int("local_attention", default=128) // 2 + 1
-    known = {"full_attention": None, "sliding_attention": window}
-    if len(kinds) != num_layers or not known.keys() >= set(kinds):
-        raise config.error(f"layer_types must name full_attention or sliding_attention for each of the {num_layers} layers")
-    return tuple(known[kind] for kind in kinds)
+    kinds = config.kinds("layer_types", known=(decoder.FULL, decoder.SLIDING), count=num_layers, default=usual)
+    return tuple(window if kind == decoder.SLIDING else None for kind in kinds)

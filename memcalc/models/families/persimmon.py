@@ -16,15 +16,7 @@ ARCHITECTURES = {"PersimmonForCausalLM": "persimmon"}
 
 def spec(config: Config) -> ModelSpec:
     """Pre-norm layers of multi-head attention and a network of two linear layers."""
-    hidden, heads = config.int("hidden_size"), config.int("num_attention_heads")
-    sizes = text.axes(
-        hidden=hidden,
-        intermediate=config.int("intermediate_size"),
-        vocab=config.int("vocab_size"),
-        layers=config.int("num_hidden_layers"),
-        heads=heads,
-        head_dim=text.whole_heads(config, hidden, heads),
-    )
+    sizes = text.plain_sizes(config)
     rotary = Rotary(text.partial_rotary(config, sizes.head_dim, default=0.5), sliced=True, inlined=True)
     head_norm = LayerNorm(Axis("head_dim", sizes.head_dim)) if config.bool("qk_layernorm", default=True) else None
     norm = LayerNorm(sizes.hidden)

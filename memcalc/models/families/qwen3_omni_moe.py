@@ -46,12 +46,11 @@ def spec(config: Config) -> ModelSpec:
 
 def thinker(config: Config) -> ModelSpec:
     """A text model with two towers."""
-    seen, heard = config.sub("vision_config"), config.sub("audio_config")
-    text = sound.with_head(vision.text_model(config, tied=config.bool("tie_word_embeddings", default=False)), WholeHead)
-    blocks, sizes, _ = packed.qwen3_tower(seen)
+    text, heard = vision.text_model(config, tied=config.bool("tie_word_embeddings", default=False)), config.sub("audio_config")
+    blocks, sizes, _ = packed.qwen3_tower(config.sub("vision_config"))
     front = blocks[0].module
     assert isinstance(front, PackedEmbedding)
-    whole = vision.with_tower(config, text, blocks, vision=sizes, buffer_bytes=packed.buffer_bytes(front))
+    whole = vision.with_tower(config, sound.with_head(text, WholeHead), blocks, vision=sizes, buffer_bytes=packed.buffer_bytes(front))
     hidden, inner = Axis("d_model", heard.int("d_model")), Axis("encoder_ffn_dim", heard.int("encoder_ffn_dim"))
     ends = (*counted.linears(hidden, hidden, "proj1", bias=True), *counted.linears(hidden, Axis("output_dim", heard.int("output_dim")), "proj2", bias=True))
     whole = sound.with_ears(
@@ -65,13 +64,13 @@ def thinker(config: Config) -> ModelSpec:
 
 def convolutions(part: Config, hidden: Axis) -> tuple[sound.Named, ...]:
     """Over time and bands of frequencies, and a projection of what is left of the bands."""
-    bands, channels = part.int("num_mel_bins"), Axis("downsample_hidden_size", part.int("downsample_hidden_size"))
+    channels = Axis("downsample_hidden_size", part.int("downsample_hidden_size"))
     found: list[sound.Named] = []
     for i in range(CONVS):
         shape = (channels, channels if i else Axis("1", 1), SIDE, SIDE)
         found.append((f"conv2d{i + 1}", Parts((), (Weight("weight", shape), Weight("bias", (channels,))))))
-    left = Axis("channels * bands", channels.size * -(-bands // HALVED))
-    return (*found, *counted.linears(left, hidden, "conv_out"))
+    left = channels.size * -(-part.int("num_mel_bins") // HALVED)
+    return (*found, *counted.linears(Axis("channels * bands", left), hidden, "conv_out"))
 
 
 def with_speech(whole: ModelSpec, config: Config) -> ModelSpec:
@@ -91,12 +90,11 @@ def with_speech(whole: ModelSpec, config: Config) -> ModelSpec:
     tables = tuple((f"code_predictor/{name}/{i}", table(small)) for name in ("model/codec_embedding", "lm_head") for i in range(codes - 1))
     ends = (("text_projection", pair), ("hidden_projection", pair), ("model/codec_embedding", table(sizes)), ("codec_head", table(sizes)))
     norms: tuple[sound.Named, ...] = (("model/norm", RMSNorm(sizes.hidden)), ("code_predictor/model/norm", RMSNorm(small.hidden)))
-    dense = decoder.gated_mlp(small, guesser.str("hidden_act"))
     spoken = sound.with_ears(
         replace(whole, untraced=()),
         ("talker", (*ends, *norms, *tables), 1),
         ("talker/model/layers", layer(sizes, experts(main, sizes)), sizes.num_layers),
-        ("talker/code_predictor/model/layers", layer(small, dense), small.num_layers),
+        ("talker/code_predictor/model/layers", layer(small, decoder.gated_mlp(small, guesser.str("hidden_act"))), small.num_layers),
         ("code2wav", (("", Parts((), (Weight("all", (Axis("code2wav", CODE2WAV),)),))),), 1),
     )
     return replace(spoken, untraced=(*whole.untraced, SPOKEN))

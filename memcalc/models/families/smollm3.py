@@ -29,10 +29,9 @@ def spec(config: Config) -> ModelSpec:
     if len(turned) != sizes.num_layers:
         raise config.error(f"no_rope_layers must hold 1 or 0 for each of the {sizes.num_layers} layers")
     window = config.optional_int("sliding_window", default=None) if config.bool("use_sliding_window", default=False) else None
-    default = tuple("full_attention" if window is None or turns else "sliding_attention" for turns in turned)
-    seen = tuple(window if kind == "sliding_attention" else None for kind in config.strs("layer_types", default=default))
-    if len(seen) != sizes.num_layers:
-        raise config.error(f"layer_types must name full_attention or sliding_attention for each of the {sizes.num_layers} layers")
+    default = tuple(decoder.FULL if window is None or turns else decoder.SLIDING for turns in turned)
+    kinds = config.kinds("layer_types", known=(decoder.FULL, decoder.SLIDING), count=sizes.num_layers, default=default)
+    seen = tuple(window if kind == decoder.SLIDING else None for kind in kinds)
     norm, rotary = RMSNorm(sizes.hidden), Rotary(sizes.head_dim)
     bias, mlp = (
         config.bool("attention_bias", default=False),

@@ -23,9 +23,7 @@ def spec(config: Config) -> ModelSpec:
     """Shared layers read the hidden states beside the embeddings, and have adapters for each place where they run."""
     hidden, heads = Axis("hidden_size", config.int("hidden_size")), config.int("num_attention_heads")
     inner, num_layers = Axis("intermediate_size", config.optional_int("intermediate_size") or 4 * hidden.size), config.int("num_hidden_layers")
-    kinds = config.strs("layers_block_type")
-    if len(kinds) != num_layers or not {"mamba", "hybrid"} >= set(kinds):
-        raise config.error(f"layers_block_type must name mamba or hybrid for each of the {num_layers} layers")
+    kinds = config.kinds("layers_block_type", known=("mamba", "hybrid"), count=num_layers)
     single = Parts((("mamba", mixer(config, hidden)), ("input_layernorm", RMSNorm(hidden))))
 
     def layer(kind: str) -> Component:

@@ -14,5 +14,5 @@ def test_old_and_new_names_mean_the_same() -> None:
     old = Config({"model_type": "granitemoehybrid", "layer_types": ["mamba", "attention"]}, where="config.json")
     new = Config({"model_type": "granitemoehybrid", "layers_block_type": ["linear_attention", "full_attention"]}, where="config.json")
     assert granitemoehybrid.layer_kinds(old, 2) == granitemoehybrid.layer_kinds(new, 2) == ("linear_attention", "full_attention")
-    with pytest.raises(ModelError, match="layer_types must name mamba or attention for each of the 3 layers"):
+    with pytest.raises(ModelError, match="layer_types must name linear_attention or full_attention for each of the 3 layers"):
         granitemoehybrid.layer_kinds(old, 3)

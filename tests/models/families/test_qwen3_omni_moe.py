@@ -38,5 +38,5 @@ def test_counts_are_those_of_transformers_own_model() -> None:
 
 
 def test_makers_of_waves_of_other_sizes_are_refused() -> None:
-    with pytest.raises(ModelError, match="code2wav_config.decoder_dim 8 is not known to memcalc: it knows 1536"):
+    with pytest.raises(ModelError, match=r"code2wav_config.decoder_dim 8 is not known to memcalc: it knows 1536"):
         build(WHOLE, code2wav_config={**WAVES, "decoder_dim": 8})

@@ -12,7 +12,7 @@ from memcalc.importers.source import Place, Source
 _ASSIGNED = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=.*", re.DOTALL)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 NAME = "command"
-BEFORE = ("env", "export", "sudo", "nohup", "time", "exec", "&&", ";")
+BEFORE = ("env", "export", "sudo", "nohup", "time", "exec", "&&", ";", "do", "then", "else")
 """Words that may stand before a program and change nothing of what it does."""
 
 

@@ -17,7 +17,7 @@ PROGRAM = re.compile(
 )
 """What a job starter or a container is looked through for."""
 
-PREPARES = frozenset(names("cd pip pip3 source . module conda ulimit set echo mkdir hf huggingface-cli wandb sleep git apt apt-get"))
+PREPARES = frozenset(names("if for while fi done [ [[ cd pip pip3 source . module conda ulimit set echo mkdir hf huggingface-cli wandb sleep git apt apt-get"))
 """Programs that only make ready for the next one of a line."""
 
 ENDS = re.compile(r"\||\|\||&|[12]?>{1,2}.*|&>.*|<{1,3}|<<\S+|2>&1")
@@ -37,6 +37,10 @@ MAX_LENGTH = 100_000
 
 _PROMPT = re.compile(r"^\s*(?:[$%>!]+\s*)(?=[A-Za-z_./])", re.MULTILINE)
 _REMARK = re.compile(r"(?m)^\s*#.*$|(?<=\s)#[^\n'\"]*$")
+_PRODUCT = re.compile(r"\$\(\(\s*(\d{1,6})\s*\*\s*(\d{1,6})\s*\)\)")
+_SUBSTITUTION = re.compile(r"\$\([^()]*\)|`[^`]*`")
+FOUND_AT_LAUNCH = "$FOUND_AT_LAUNCH"
+"""What stands for a word that a shell would run another command for."""
 _SHELL_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?[-=]([^{}]*))?\}|([A-Za-z_]\w*))")
 
 
@@ -49,11 +53,22 @@ def words_of(text: str) -> list[str]:
     >>> words_of("$ torchrun \\\n  train.py  # the main one\n")
     ['torchrun', 'train.py']
     """
-    text = _REMARK.sub("", re.sub(r"\\[ \t]*\r?\n", " ", _PROMPT.sub("", text)))
-    try:
-        return shlex.split(text)
-    except ValueError as error:
-        raise InputError(f"is no line of shell: {str(error).lower()}", where="command") from None
+    text = re.sub(r"\\[ \t]*\r?\n", " ", _PROMPT.sub("", text))
+    text = _SUBSTITUTION.sub(FOUND_AT_LAUNCH, _PRODUCT.sub(lambda match: str(int(match.group(1)) * int(match.group(2))), _REMARK.sub("", text)))
+    words: list[str] = []
+    open_, problem = "", ""
+    for line in text.splitlines():
+        open_ = f"{open_}\n{line}" if open_ else line
+        try:
+            parted = shlex.split(open_)
+        except ValueError as error:
+            problem = str(error).lower()
+            continue
+        words += [*([";"] if words and parted else []), *parted]
+        open_ = ""
+    if open_:
+        raise InputError(f"is no line of shell: {problem}", where="command")
+    return words
 
 
 def unwrapped(facts: Facts, argv: Sequence[str]) -> list[str]:

@@ -25,17 +25,22 @@ WRAPPED = [
     f"docker run --entrypoint torchrun image {shlex.join(TRAIN[1:])}",
     f"python mason.py --cluster c --gpus 8 -- {TEXT}",
     f"apptainer exec --nv image.sif bash -c '{TEXT}'",
+]
+TEXTS = [
     "$ N=8 torchrun \\\n  --nproc_per_node ${M:-$N} train.py  # the main one",
+    f"#!/bin/bash\nset -e\nexport A=1\nexport N=8\npip install trl\ncd run\n{TEXT}\necho done",
+    f"for lr in 1e-4 1e-5; do {TEXT}; done",
+    f"if [ -z $A ]; then {TEXT}; fi",
 ]
 
 
-@pytest.mark.parametrize("text", WRAPPED, ids=[text[:30] for text in WRAPPED])
+@pytest.mark.parametrize("text", [*WRAPPED, *TEXTS], ids=lambda text: text[:30])
 def test_a_command_is_found_behind(text: str) -> None:
     assert unwrapped(Facts(), [text]) == TRAIN
 
 
 def test_words_of_argv_are_as_those_of_a_text() -> None:
-    for text in WRAPPED[:-1]:
+    for text in WRAPPED:
         assert unwrapped(Facts(), shlex.split(text)) == TRAIN
 
 
@@ -66,6 +71,11 @@ def test_variables_in_front_are_put_in_their_places_and_others_stay() -> None:
 def test_what_starts_nothing_that_is_known_is_refused(words: list[str]) -> None:
     with pytest.raises(InputError):
         unwrapped(Facts(), words)
+
+
+def test_what_a_shell_would_run_stays_unknown() -> None:
+    words = unwrapped(Facts(), ["torchrun --nproc_per_node=$(nvidia-smi -L | wc -l) --nnodes $((2 * 4)) train.py --run `date`"])
+    assert words == ["torchrun", "--nproc_per_node=$FOUND_AT_LAUNCH", "--nnodes", "8", "train.py", "--run", "$FOUND_AT_LAUNCH"]
 
 
 def test_dots_of_a_document_are_no_words() -> None:

@@ -104,6 +104,7 @@ class Context:
         lingering: what the model has variables for until the step is over, where the layer that made it is checkpointed.
         arguments: what a checkpoint of the layer that runs keeps beside its input.
         waiting: where gradients wait for the backward pass of all blocks.
+        outliving: what the training loop has variables for until the optimizer has stepped.
         selection: what the layer that runs keeps under a checkpoint (`memcalc.code.torchtitan.selection`).
         differentiable: names of shared tensors that gradients flow through, whether or not what runs is recorded.
         passing: what was made inside of the next product for that alone, and goes with it where nothing is recorded.
@@ -120,6 +121,7 @@ class Context:
         self.lingering: dict[str, tuple[Tensor, ...]] = {}
         self.arguments: list[Tensor] = []
         self.waiting: list[Leaf] = []
+        self.outliving: list[Tensor] = []
         self.differentiable: set[str] = set()
         self.selection: Any = None
         self.passing: Tensor | None = None

@@ -137,6 +137,9 @@ class _Recording:
             return profile
         happened, end = self.backward(went, held, alone)
         profile.backward, profile.end = sum_up(happened), sum_up(end)
+        begin = len(events)
+        ctx.outliving.clear()
+        profile.after = sum_up(events[begin:])
         profile.saves_output = any(sign < 0 and record is self.put for sign, record in happened)
         profile.awaiting_bytes = sum(record.num_bytes for record in self.tape.awaiting.values())
         profile.backward_steps = split(happened) if is_marked else ()

@@ -48,6 +48,7 @@ class Profile:
         keeps: names of shared tensors that it saves for backward.
         grades: names of shared tensors whose gradient it makes, or adds to.
         end: what goes when the backward pass of the whole model is over.
+        after: what goes when the optimizer has stepped.
         forward_steps, backward_steps: both, cut at the marks that `Settings.marks` asks for; empty where it asks for none.
         frees_input: its input is gone after its forward, since nothing saved it.
         saves_output: it saves its own output for backward.
@@ -75,6 +76,7 @@ class Profile:
     awaiting_bytes: Any = 0
     grades: frozenset[str] = frozenset()
     end: Span = field(default_factory=Span)
+    after: Span = field(default_factory=Span)
 
 
 def unused(x: Flow) -> Profile:

@@ -59,6 +59,8 @@ def one(walk: Walk, plan: Plan, strategy: Strategy, *, accumulated: bool, aside:
         walk.free(CACHED, cached_bytes(contrast.texts, hidden=contrast.hidden))
     with walk.window("optimizer_step"):
         strategy.step(walk)
+    for part in plan.parts:
+        walk.repeat(part.block.repeat, lambda i, part=part: walk.apply(part.profile.after))  # type: ignore[misc]
 
 
 def rank_texts(walk: Walk, asked: Contrastive) -> None:

@@ -11,7 +11,6 @@ from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
 from memcalc.tape.functional.scan import split_into
 from memcalc.tape.span import maximum, minimum
-from memcalc.tape.tape import Leaf
 from memcalc.tape.tensor import Tensor
 
 PIECE = 128
@@ -22,7 +21,7 @@ PIECE = 128
 def lm_head(ctx: Context, m: Head, x: Tensor) -> Tensor:
     """x (batch, seq, hidden) → loss (GPT.forward; litgpt/utils.py, chunked_cross_entropy).
 
-    What the model gives goes through Fabric, which casts it to fp32 (lightning/fabric/plugins/precision/half.py, ``convert_output``); the loop holds that.
+    What the model gives goes through Fabric, which casts it to fp32 (lightning/fabric/plugins/precision/half.py, ``convert_output``); the loop has a variable for that.
     """
     several = not (isinstance(ctx.batch.size, int) and ctx.batch.size == 1)
     rows = pieces(ctx.seq.size)
@@ -36,9 +35,7 @@ def lm_head(ctx: Context, m: Head, x: Tensor) -> Tensor:
     narrow.clear()
     last = logits.pop()
     last = F.narrow(last, (ctx.batch, Axis("tokens of a piece", last.shape[1].size - 1), last.shape[-1]))
-    held = Leaf("logits", keeps=True)
-    held.grads = [*logits, last]
-    ctx.waiting.append(held)
+    ctx.outliving += [*logits, last]
     logits.append(F.clone(last, "last logits in order") if several else last)
     del last
     targets = [ctx.tape.new((Axis("batch", ctx.batch.size * several), piece.shape[1]), "int64", "targets of a piece") for piece in logits]

@@ -20,7 +20,7 @@ TOLERANCE = 3e-4
 @pytest.mark.accuracy
 @pytest.mark.parametrize("case", load_cases("litgpt"), ids=lambda c: c.id)
 def test_every_instant_agrees_with_the_trace(case: Case, tmp_path: Path) -> None:
-    """But the optimizer's: the loop's variable holds the logits beyond backward, where memcalc lets them go."""
+    """The loop's variable holds the logits until the optimizer has stepped; those of the step before are left out of the start."""
     answer = case.estimate(tmp_path)
     assert answer.model.total_params == case.num_params
     assert {name: e for name, e in errors(case, answer).items() if abs(e) > TOLERANCE} == {}

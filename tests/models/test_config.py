@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -142,5 +143,5 @@ def test_kinds_of_layers_are_one_known_word_for_each() -> None:
     known = ("full", "window")
     assert config(layer_types=["all", "window"]).kinds("layer_types", known=known, count=2, spelt={"all": "full"}) == known
     for wrong in (["full"], ["full", "all"]):
-        said = refusal(lambda file=config(layer_types=wrong): file.kinds("layer_types", known=known, count=2))  # type: ignore[misc]
+        said = refusal(partial(config(layer_types=wrong).kinds, "layer_types", known=known, count=2))
         assert said == "layer_types must name full or window for each of the 2 layers"

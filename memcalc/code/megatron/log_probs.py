@@ -174,19 +174,24 @@ def by_chunks(ctx: Context, m: Head, x: Tensor) -> Tensor:
 
     def backward(wants: tuple[bool, ...], g: Tensor, copied: Tensor, weight: Tensor) -> tuple[Tensor | None, ...]:
         again = _gathered(ctx, copied, full)
-        of_weight = like(weight, "gradient of weight") if wants[1] else None
+        of_weight = like(weight, "gradient of weight")
         of_hidden = tape.new(full, "float32", "gradient of hidden states in fp32")
-        if wants[1]:
-            product, turned = like(weight, "gradient of weight by some tokens", "float32"), like(weight, "the same, transposed", "float32")
-            del product, turned
-        else:
-            wide = like(weight, "weight in fp32", "float32")
-            del wide
+        before = [like(weight, "gradient of weight by the tokens before", "float32"), tape.new(rows, "int64", "one-hot targets of the tokens before")]
+        before.append(tape.new(rows, "float32", "gradient of logits of the tokens before"))
+        wide = tape.new(rows, "float32", "logits of some tokens in fp32")
+        probs = _log_softmax(wide)
+        hot, chosen = tape.new(rows, "int64", "one-hot targets"), tape.new(rows, "int64", "one-hot targets of this rank")
+        del hot, before[1:]
+        of_chunk = tape.new(rows, "float32", "gradient of some logits in fp32")
+        product = like(weight, "gradient of weight by some tokens", "float32")
+        before.clear()
+        turned = like(weight, "the same, transposed", "float32")
+        del turned, product, of_chunk, chosen, probs, wide
         joined = tape.new(full, "float32", "gradient of hidden states, joined")
         del of_hidden, again
         of_x = tape.new(part, "float32", "gradient of input of logits") if ctx.has_tp else joined
         del joined
-        return like(of_x, "gradient of input of logits", copied.dtype), of_weight
+        return like(of_x, "gradient of input of logits", copied.dtype), of_weight if wants[1] else None
 
     tape.record(out, (x, weight), (copied, weight), backward)
     return out

@@ -13,6 +13,8 @@ from memcalc.importers.formats import megatron, vllm
 from memcalc.importers.rules import attention, names, switch, unless, when, whole_number
 
 VERSION = "LLaMA-Factory 0.9.6"
+ANSWER = 1024
+"""The default of ``max_new_tokens``."""
 FREEZE_LAYERS = 2
 """The default of ``freeze_trainable_layers``."""
 MEGATRON = ("pipeline_model_parallel_size", "expert_model_parallel_size", "use_distributed_optimizer", "virtual_pipeline_model_parallel_size", "use_mca")
@@ -129,7 +131,11 @@ KEYS: dict[str, Rule] = {
     "use_adam_mini": when("", None),
     "freeze_vision_tower": switch("~frozen_vision"),
     "ref_model_quantization_bit": unless(),
-    "pref_loss": unless("sigmoid", "hinge", "ipo", why="a loss without a reference model"),
+    "pref_loss": "~preference",
+    "pref_ftx": unless("0", "0.0", why="a loss of the chosen answers beside"),
+    "ref_model": "~reference",
+    "reward_model": "~reward",
+    "reward_model_type": "~reward_type",
     "dist_config.name": _dist,
     "dist_config.*": unless(),
     "kernel_config.*": unless("auto"),
@@ -146,6 +152,28 @@ KEYS: dict[str, Rule] = {
     "vllm_config*": unless(why="arguments for the server itself"),
     "max_new_tokens": whole_number("~new_tokens"),
 }
+
+
+def _cast(facts: Facts) -> None:
+    """Who stands beside: no reference where the loss has none, and in PPO a value head and reward adapters on the actor's own trunk (train/ppo/workflow.py)."""
+    task, loss = facts.get("task", "train"), facts.get("~preference")
+    if task == "dpo" and loss in ("orpo", "simpo"):
+        facts.override("task", loss, facts.where("~preference"))
+    elif task in ("dpo", "kto") and "~reference" in facts.found:
+        facts.put("roles.reference.model", facts.get("~reference"), facts.where("~reference"))
+    if task != "ppo":
+        return
+    prompt = facts.found.pop("seq_len")
+    facts.put("rollout.prompt_length", prompt.value, prompt.where)
+    facts.put("rollout.response_length", facts.get("~new_tokens", ANSWER), facts.where("~new_tokens") if "~new_tokens" in facts.found else VERSION)
+    facts.put("roles.critic.shares", "actor", f"{VERSION}: a value head on the actor's trunk")
+    kind = str(facts.get("~reward_type", "lora"))
+    if kind == "full" and "~reward" in facts.found:
+        facts.put("roles.reward.model", facts.get("~reward"), facts.where("~reward"))
+    elif kind == "api":
+        facts.put("roles.reward", None, facts.where("~reward_type"))
+    elif facts.get("~lora", False):
+        facts.put("roles.reward.shares", "actor", f"{VERSION}: the reward's adapters on the actor's trunk")
 
 
 def _serves(facts: Facts) -> None:
@@ -166,7 +194,7 @@ def _serves(facts: Facts) -> None:
     facts.put("task", "inference", VERSION)
     facts.default("dtype", "bfloat16", VERSION)
     facts.default("seq_len", 2048, VERSION)
-    facts.default("new_tokens", facts.get("~new_tokens", 1024), VERSION)
+    facts.default("new_tokens", facts.get("~new_tokens", ANSWER), VERSION)
 
 
 def finish(facts: Facts) -> None:
@@ -197,6 +225,7 @@ def finish(facts: Facts) -> None:
         facts.put("trainable_layers", facts.get("~trainable_layers", FREEZE_LAYERS), facts.where("~freeze", "~trainable_layers"))
     facts.default("~quant_type", "nf4", VERSION)
     facts.default("~double_quant", value=True, framework=VERSION)
+    _cast(facts)
     training_arguments.packed(facts)
     training_arguments.evaluated(facts)
 
@@ -214,8 +243,8 @@ FORMAT = Format(
         *adapters.IGNORED,
         *names(
             "template max_samples plot_loss val_size pref_beta sample_backend init_config* lora_alpha packing "
-            "train_on_prompt mask_history shift_attn neft_alpha freeze_multi_modal_projector freeze_language_model top_p temperature ref_model "
-            "reward_model adapter_name_or_path create_new_adapter media_dir image_max_pixels video_max_pixels enable_thinking "
+            "train_on_prompt mask_history shift_attn neft_alpha freeze_multi_modal_projector freeze_language_model top_p temperature"
+            "adapter_name_or_path ppo_* create_new_adapter media_dir image_max_pixels video_max_pixels enable_thinking "
             "rope_scaling eval_dataset model_class model_name tokenized_path print_param_status resize_vocab kernel_config quantization_device_map "
             "bias_activation_fusion apply_rope_fusion overlap_* moe_grouped_gemm galore_* apollo_* badam_* ignore_pad_token_for_loss"
         ),

@@ -52,3 +52,18 @@ def test_what_writes_a_model_is_refused() -> None:
 def test_samples_packed_neatly_are_kept_apart_by_a_mask() -> None:
     assert run_of(SFT + "neat_packing: true\n")["packing"] is True
     assert run_of(SFT + "neat_packing: true\nflash_attn: fa2\n")["packing"] is False
+
+
+def test_preferences_that_need_no_reference_have_none() -> None:
+    dpo = SFT.replace("sft", "dpo")
+    assert [run_of(f"{dpo}pref_loss: {loss}\n")["task"] for loss in ("sigmoid", "orpo", "simpo")] == ["dpo", "orpo", "simpo"]
+    assert run_of(dpo + "ref_model: llama-3.2-1b\n")["roles"] == {"reference": {"model": "llama-3.2-1b"}}
+
+
+def test_ppo_has_its_value_head_and_its_reward_on_the_actors_trunk() -> None:
+    ppo = SFT.replace("sft", "ppo").replace("full", "lora") + "reward_model: there\ncutoff_len: 512\nmax_new_tokens: 256\n"
+    found = run_of(ppo)
+    assert found["roles"] == {"critic": {"shares": "actor"}, "reward": {"shares": "actor"}}
+    assert (found["rollout"]["prompt_length"], found["rollout"]["response_length"]) == (512, 256)
+    assert run_of(ppo + "reward_model_type: full\n")["roles"]["reward"] == {"model": "there"}
+    assert run_of(ppo + "reward_model_type: api\n")["roles"]["reward"] is None

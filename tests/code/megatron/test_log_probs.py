@@ -74,7 +74,7 @@ def test_some_tokens_at_a_time_leave_logits_as_they_are_and_24_bytes_of_those_to
 def test_a_head_takes_what_the_frameworks_own_functions_take(objective: Objective, forward: float, held: float, backward: float) -> None:
     """Traced: the functions of Megatron-core 0.16, verl and NeMo-RL on real tensors, 512 tokens of 64 numbers, 8,192 words, one rank; bytes of a logit."""
     hidden, logits = Axis("hidden_size", 64), 512 * 8192
-    block = Block("lm_head", Head(Linear("proj", hidden, Axis("vocab", 8192))), "head")
+    block = Block("lm_head", Head(Linear("proj", hidden, Axis("vocab", 8192))), role="head")
     asked = Settings(code="megatron", attention="sdpa", batch=1, seq=512, dtype="bfloat16", objective=objective, options=Options(fused_wgrad=False))
     found = profile(block, asked, Flow((Axis("seq", 512), Axis("batch", 1), hidden), "bfloat16", requires_grad=True), {})
     made: list[float] = [n / logits for n in (found.forward.peak, found.forward.net, found.forward.net + found.release.net + found.backward.peak)]

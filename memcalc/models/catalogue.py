@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,7 @@ def path_of(name: str) -> Path | None:
 def entries(text: str = "") -> tuple[Entry, ...]:
     """The entries whose name, type, aliases or repositories hold every word of `text`, in any case."""
     words = text.lower().split()
-    return tuple(e for e in map(_entry, names()) if all(w in " ".join((e.name, e.model_type, *e.hub_ids, *e.aliases)).lower() for w in words))
+    return tuple(e for e in _all() if all(w in " ".join((e.name, e.model_type, *e.hub_ids, *e.aliases)).lower() for w in words))
 
 
 def resolve(name: str) -> str | None:
@@ -88,6 +89,11 @@ def unknown(name: str, *, near: str = "") -> InputError:
     shown = name if len(name) <= 80 else f"{name[:77]}..."
     others = "(or give a Hub id such as org/name, or a path to a config.json; `memcalc models` lists the names)"
     return InputError(f"unknown model {shown!r}; {near} {others}") if near else UnknownNameError("model", shown, names(), hint=others)
+
+
+@cache
+def _all() -> tuple[Entry, ...]:
+    return tuple(map(_entry, names()))
 
 
 def _entry(name: str) -> Entry:

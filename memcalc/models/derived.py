@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from typing import Any, NamedTuple
 
 from memcalc.errors import InputError
@@ -74,6 +75,7 @@ SAME = {"fp 4": "nvfp 4", "autoround": "gptq", "auto round": "gptq", "autoround 
 """AutoRound packs as GPTQ does, and NVIDIA calls its format FP4 in names."""
 
 
+@cache
 def derived(name: str) -> Derived | None:
     """What a name is taken for, if a model of the catalogue and customary words explain all of it.
 

@@ -1,8 +1,8 @@
 """Liger's kernels: what they take the place of in the code of a model type, and what follows for a run.
 
 Source: liger_kernel/transformers/monkey_patch.py of Liger-Kernel 0.8.5, the functions that it calls on the instance of a model, as transformers' Trainer
-does (``_apply_liger_kernel_to_instance``), under transformers 5. Patched before a model is made, as axolotl and LLaMA-Factory do, norms of heads are
-among them in OLMo 2 and 3, too.
+does (``_apply_liger_kernel_to_instance``), under transformers 5. Where classes are patched before a model is made, as axolotl and LLaMA-Factory do, the
+norms of heads that are named here as staying (OLMo, Hunyuan, Mllama) are swapped, too.
 """
 
 from __future__ import annotations

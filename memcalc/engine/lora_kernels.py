@@ -35,9 +35,11 @@ def refuse_lora_kernels(run: Run) -> None:
             raise InputError("these kernels are for transformers' modules", where="lora.kernels")
 
 
-def ignored_lora_kernels(run: Run, model: ModelSpec) -> tuple[str, ...]:
-    """Kernels that no layer of the model has its adapters for."""
+def ignored_lora_kernels(run: Run, model: ModelSpec, *, engine: str, zero: int) -> tuple[str, ...]:
+    """Kernels that no layer of the model has its adapters for, or that would find weights in pieces."""
     asked = (run.lora.kernels or ()) if run.lora is not None else ()
+    if asked and engine == "deepspeed" and zero == 3:
+        return ("lora.kernels: stage 3 gathers weights as their modules are called, which these kernels go past; PEFT's modules are counted",)
     parts = [part for block in model.blocks for part in components(block.module)] if asked else []
     return tuple(f"lora.kernels {name}: no {' '.join(LAYERS[name][1])} of {model.model_type} all have adapters" for name in asked if not _finds(name, parts))
 

@@ -100,7 +100,7 @@ def resolve(run: Run) -> Job:
                 *settled.ignored,
                 *ignored_by_training(run),
                 *ignored_by_liger(run, model),
-                *ignored_lora_kernels(run, model),
+                *ignored_lora_kernels(run, model, engine=engine, zero=zero),
                 *ignored_knobs(run, engine, mesh),
                 *ignored_by_optimizer(run),
                 *_unused_generation(run, model),

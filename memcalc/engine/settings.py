@@ -56,7 +56,7 @@ def settings_of(job: Job) -> Settings:
         two_sided_windows=tuple(w for w in windows_of(job.model, causal=False) if w is not None or run.attention_mask),
         trainable=trainable_of(job),
         liger=kernels_of(run, job.model),
-        lora_kernels=(run.lora.kernels or ()) if run.lora is not None else (),
+        lora_kernels=lora_kernels_of(job),
         padded=run.attention_mask or run.packing,
         packed=run.packing,
         fp8=run.fp8 or "",
@@ -70,6 +70,12 @@ def settings_of(job: Job) -> Settings:
         sent=experts.sent_share(limit, padded=padded),
         received=experts.received_share(job.expert_share, limit, padded=padded),
     )
+
+
+def lora_kernels_of(job: Job) -> tuple[str, ...]:
+    """Which kernels for adapters run: none where DeepSpeed gathers weights as their modules are called, which these kernels go past."""
+    lora = job.run.lora
+    return () if lora is None or (job.engine == "deepspeed" and job.zero == 3) else lora.kernels or ()
 
 
 def contrast_of(job: Job) -> Contrastive | None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from memcalc.engine.resolve import resolve
+from memcalc.engine.settings import settings_of
 from memcalc.errors import InputError
 from memcalc.specs.read import read_run
 
@@ -16,6 +17,12 @@ def test_kernels_that_find_nothing_are_listed() -> None:
     lora = {"r": 8, "target_modules": ["q_proj", "k_proj", "v_proj", "up_proj"], "kernels": ["mlp", "qkv", "o"]}
     found = resolve(read_run("llama-3.2-1b", seq_len=64, lora=lora)).ignored
     assert [line.split(":")[0] for line in found] == ["lora.kernels mlp", "lora.kernels o"]
+
+
+def test_stage_3_has_peft_s_modules() -> None:
+    job = resolve(read_run("llama-3.2-1b", seq_len=64, zero=3, dp=2, engine="deepspeed", lora={"r": 8, "kernels": ["mlp"]}))
+    assert any(line.startswith("lora.kernels: stage 3 gathers") for line in job.ignored)
+    assert settings_of(job).lora_kernels == ()
 
 
 @pytest.mark.parametrize(

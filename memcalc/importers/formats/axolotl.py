@@ -47,7 +47,7 @@ def _activation_offloading(facts: Facts, entry: Entry) -> None:
 def _plugins(facts: Facts, entry: Entry) -> None:
     for plugin in entry.value if isinstance(entry.value, list) else [entry.value]:
         if "cut_cross_entropy" in str(plugin):
-            facts.put("loss", "cut_cross_entropy", entry.where)
+            facts.derive("~without_logits", value=True, where=entry.where)
         elif "liger" not in str(plugin).lower():  # which of Liger's kernels run is said by keys of their own
             facts.leave(entry._replace(value=plugin))
 
@@ -108,7 +108,7 @@ KEYS: dict[str, Rule] = {
     "liger_fused_linear_cross_entropy": each(_liger("fused_linear_cross_entropy"), switch("loss", "fused_linear", None)),
     "liger_glu_activation": _liger("swiglu", "geglu"),
     "liger_swiglu": _liger("swiglu", "geglu"),
-    "cut_cross_entropy": switch("loss", "cut_cross_entropy", None),
+    "cut_cross_entropy": switch("~without_logits"),
     "liger_*": unless("false"),
     "chunked_cross_entropy": switch("loss", "chunked", None),
     "tiled_mlp": when("", None),
@@ -168,6 +168,8 @@ def _kernels(facts: Facts) -> None:
 def finish(facts: Facts) -> None:
     """FSDP by its version, bf16 where the card has it, twice quantised 4-bit weights."""
     _quantised(facts)
+    if facts.get("~without_logits", False):
+        facts.put("loss", "cut_cross_entropy", facts.where("~without_logits"))
     for name in liger.NAMES if facts.get(liger.ON) else ():
         facts.derive(f"liger.{name}", value=False, where=f"{VERSION}, which wants each by its name")
     if "~fsdp_version" in facts.found or any(name in facts.found for name in ("~dp_shard", "sharding.reshard_after_forward")):

@@ -61,3 +61,9 @@ def test_packed_values_are_filed_so_that_fsdp_spreads_them() -> None:
 )
 def test_kernels_for_adapters_are_on_where_nothing_stands_against_them(keys: str, kernels: tuple[str, ...] | None) -> None:
     assert import_text(BASE + keys, name="axolotl.yaml").layer.data.get("lora", {}).get("kernels") == kernels
+
+
+@pytest.mark.parametrize(("key", "loss"), [("", "cut_cross_entropy"), ("cut_cross_entropy: true", "cut_cross_entropy"), ("cut_cross_entropy: false", None)])
+def test_cut_cross_entropy_comes_with_its_plugin_unless_it_is_off(key: str, loss: str | None) -> None:
+    plugin = "plugins: [axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]"
+    assert {import_text(f"{BASE}{a}\n{b}", name="axolotl.yaml").layer.data.get("loss") for a, b in ((plugin, key), (key, plugin))} == {loss}

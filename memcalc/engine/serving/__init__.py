@@ -110,7 +110,7 @@ def rank_estimate(job: Job, rank: Rank, budget: Budget, serving: Serving) -> Ran
         f"{job.run.code}, stored as {budget.policy.dtype}",
     )
     instants = (
-        Instant("load", at, budget.weights),
+        Instant("load", at, (*budget.weights, *(term for term in budget.others if term.bytes < 0))),  # what goes to the host never stands on the card
         Instant("prefill", at, (*budget.weights, cache, *budget.activations, *budget.others)),
         Instant("decode", at, (*budget.weights, cache, *budget.others)),
     )

@@ -136,6 +136,21 @@ def test_weights_on_the_host_leave_their_room_to_the_cache() -> None:
     assert more == pytest.approx(4 * GIB, abs=16 * 131_072)
 
 
+def test_weights_on_the_host_are_never_on_the_card() -> None:
+    """Mixtral in bf16 over two cards of 40 GB has 43.5 GiB a card, of which vLLM puts 10 on the host as it makes the layers (make_layers, maybe_offload_to_cpu)."""
+    keys = {"tp": 2, "gpus": 2, "gpu": "a100-40g", "max_num_seqs": 64, "max_model_len": 32_768}
+    away = serve("mixtral-8x7b", **{**keys, "cpu_offload_gb": 10})
+    assert away.instant("load").allocated_bytes / GIB == pytest.approx(33.5, abs=0.05)
+    assert [answer.verdict is not None and answer.verdict.fits for answer in (away, serve("mixtral-8x7b", **keys))] == [True, False]
+
+
+def test_checking_guesses_takes_what_no_profile_foresees() -> None:
+    """256 sequences with four guesses each, and the token that follows: 1280 rows of 128,256 logits in fp32."""
+    keys = {"speculative_model": "llama-3.2-1b", "max_num_seqs": 256}
+    notes = [serve("llama-3.1-8b", **keys, num_speculative_tokens=n).notes for n in (4, None)]
+    assert ["1,280 tokens in fp32, 0.61 GiB" in " ".join(said) for said in notes] == [True, False]
+
+
 def test_adapters_take_their_room_before_any_is_there() -> None:
     """Llama-3.1-8B: rank 16 on seven projections, in and out, of 32 layers."""
     keys = {"enable_lora": True, "max_loras": 4}

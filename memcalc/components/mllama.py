@@ -199,3 +199,8 @@ class CrossLayer(Component):
         """``cross_attn_attn_gate``, ``cross_attn_mlp_gate``: a number each."""
         yield Weight("cross_attn_attn_gate", (ONE,))
         yield Weight("cross_attn_mlp_gate", (ONE,))
+
+
+@dataclass(frozen=True)
+class SelfLayer(DecoderLayer):
+    """A layer without cross-attention, which is handed the tower's states and masks all the same."""

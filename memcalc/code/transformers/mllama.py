@@ -7,7 +7,7 @@ from memcalc.code.transformers.attention import eager, merge, repeat_kv
 from memcalc.code.transformers.layer import decoder_layer
 from memcalc.code.transformers.project import project
 from memcalc.code.transformers.vision import cast_pixels
-from memcalc.components.mllama import CrossAttention, CrossLayer, CrossStates, TiledAttention, TiledEnd, TiledLayer, TiledMiddle, TiledPatches, Tiles
+from memcalc.components.mllama import CrossAttention, CrossLayer, CrossStates, SelfLayer, TiledAttention, TiledEnd, TiledLayer, TiledMiddle, TiledPatches, Tiles
 from memcalc.specs.model import Axis, Weight
 from memcalc.tape import functional as F
 from memcalc.tape.functional.image import class_and_patches
@@ -194,3 +194,10 @@ def cross_layer(ctx: Context, m: CrossLayer, x: Tensor) -> Tensor:
     h = residual + gated(ctx, second, h)
     held.clear()
     return h
+
+
+@runs(SelfLayer)
+def self_layer(ctx: Context, m: SelfLayer, x: Tensor) -> Tensor:
+    """x (batch, seq, hidden) → the same; a checkpoint keeps all that its layer is handed (MllamaTextModel.forward)."""
+    ctx.shared.read.update((STATES, SEEN, ROWS))
+    return decoder_layer(ctx, m, x)

@@ -26,6 +26,9 @@ LINEARS, SOUND_LINEARS = 7, 10
 BOUND_BYTES = 4 * 2
 """Of one of them, in bf16."""
 
+FREQUENCY_BYTES, CAP_BYTES, STANDARD_BYTES = 4, 2, 2 * 2
+"""Other buffers: frequencies of positions in fp32 (twice for images), a number in each layer that hears, two vectors that pixels are standardised with."""
+
 MODEL_TYPES = ("gemma4",)
 ARCHITECTURES = {"Gemma4ForConditionalGeneration": "gemma4"}
 
@@ -65,7 +68,7 @@ def spec(config: Config) -> ModelSpec:
     )
     sizes = Vision(patch, merge=side, fixed=False, flat=True, types=True)
     both_ways = config.sub("text_config").get("use_bidirectional_attention") == "vision"
-    buffers = 2 * 2 * hidden.size * standardised + 2 * 4 * (dim // 4)
+    buffers = STANDARD_BYTES * int(hidden.size) * standardised + 2 * FREQUENCY_BYTES * (dim // 4)
     join = Join(listed=True, masks="windows" if both_ways else "")
     whole = vision.with_tower(config, text, blocks, vision=sizes, join=join, buffer_bytes=buffers + bounds(part, LINEARS * part.int("num_hidden_layers")))
     if part.bool("use_clipped_linears"):
@@ -90,5 +93,5 @@ def with_sounds(whole: ModelSpec, part: Config, width: Axis) -> ModelSpec:
         ("audio_tower", counted.linears(hidden, out, "output_proj", bias=True), 1),
         ("embed_audio", counted.linears(out, width, "embedding_projection"), 1),
     )
-    places = 4 * (hidden.size // 2) + layers * BOUND_BYTES // 4  # fp32 frequencies, and a number in each layer
+    places = FREQUENCY_BYTES * (hidden.size // 2) + layers * CAP_BYTES
     return replace(whole, buffer_bytes=whole.buffer_bytes + places + bounds(part, SOUND_LINEARS * layers))

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from memcalc.components import DecoderLayer, Embedding, LayerNorm, Linear, RMSNorm
-from memcalc.components.mllama import CrossAttention, CrossLayer, CrossStates, TiledAttention, TiledEnd, TiledLayer, TiledMiddle, TiledPatches, Tiles
+from memcalc.components import Embedding, LayerNorm, Linear, RMSNorm
+from memcalc.components.mllama import CrossAttention, CrossLayer, CrossStates, SelfLayer, TiledAttention, TiledEnd, TiledLayer, TiledMiddle, TiledPatches, Tiles
 from memcalc.components.vision import PatchConv
 from memcalc.models.config import Config
 from memcalc.models.families import _decoder as decoder
@@ -18,6 +18,9 @@ from memcalc.specs.vision import Vision
 
 MODEL_TYPES = ("mllama", "mllama_text_model")
 ARCHITECTURES = {"MllamaForConditionalGeneration": "mllama", "MllamaForCausalLM": "mllama_text_model"}
+RATIOS = 8
+"""Ways to lay up to four tiles out: ``supported_aspect_ratios`` of MllamaVisionConfig."""
+
 EXTRA_ROWS = 8
 """The table has rows for tokens such as the image's, which the head has no logits for."""
 
@@ -42,7 +45,7 @@ def text_spec(config: Config) -> ModelSpec:
     cross = CrossAttention(**{field.name: getattr(plain, field.name) for field in fields(plain)})
 
     def layer(kind: str) -> Component:
-        return CrossLayer(norm, cross, norm, mlp) if kind == "cross" else DecoderLayer(norm, decoder.attention(sizes), norm, mlp)
+        return CrossLayer(norm, cross, norm, mlp) if kind == "cross" else SelfLayer(norm, decoder.attention(sizes), norm, mlp)
 
     layers = decoder.layer_blocks(("cross" if i in across else "self" for i in range(sizes.num_layers)), layer)
     whole = decoder.causal_lm(config, sizes, layers, norm=norm)
@@ -62,7 +65,7 @@ def tower(part: Config, width: Axis) -> tuple[Vision, tuple[Block, ...]]:
     heads, patch, size = part.int("attention_heads", "num_attention_heads"), part.int("patch_size"), part.int("image_size")
     vision.whole_heads(part, hidden.size, heads)
     tiles, ratios = part.int("max_num_tiles"), part.get("supported_aspect_ratios")
-    kinds = Axis("max_aspect_ratio_id + 1", 1 + (len(ratios) if isinstance(ratios, list) else 8))
+    kinds = Axis("max_aspect_ratio_id + 1", 1 + (len(ratios) if isinstance(ratios, list) else RATIOS))
     sizes = Vision(patch, size, channels=part.int("num_channels"), class_tokens=1, tiles=tiles, tokens=0, padded_to=PADDED_TO)
     positions, norm, of_tiles = sizes.patches(size) + 1, LayerNorm(hidden), Tiles(kinds, tiles, hidden)
     by_tile = Tiles(kinds, tiles, hidden, positions, "tile_embedding")

@@ -20,7 +20,6 @@ LOOSE = {
     "qwen3-vl-prefill": 8e-3,
     "glm4v-prefill": 3e-3,
     "gemma3-prefill": 2e-4,
-    "mllama-checkpointing": 2e-3,
     "gemma4": 3e-4,
     "gemma4-no-images": 2e-4,
     "gemma4-eager": 3e-4,

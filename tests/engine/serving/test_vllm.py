@@ -137,7 +137,7 @@ def test_weights_on_the_host_leave_their_room_to_the_cache() -> None:
 
 
 def test_weights_on_the_host_are_never_on_the_card() -> None:
-    """Mixtral in bf16 over two cards of 40 GB has 43.5 GiB a card, of which vLLM puts 10 on the host as it makes the layers (make_layers, maybe_offload_to_cpu)."""
+    """Mixtral in bf16 over two cards of 40 GB has 43.5 GiB a card, of which vLLM puts 10 on the host as it makes the layers (maybe_offload_to_cpu)."""
     keys = {"tp": 2, "gpus": 2, "gpu": "a100-40g", "max_num_seqs": 64, "max_model_len": 32_768}
     away = serve("mixtral-8x7b", **{**keys, "cpu_offload_gb": 10})
     assert away.instant("load").allocated_bytes / GIB == pytest.approx(33.5, abs=0.05)

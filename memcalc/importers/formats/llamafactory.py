@@ -9,7 +9,7 @@ from memcalc.errors import InputError
 from memcalc.importers import adapters, liger, training_arguments
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
-from memcalc.importers.formats import megatron, vllm
+from memcalc.importers.formats import _llamafactory_v1, megatron, vllm
 from memcalc.importers.rules import attention, names, switch, unless, when, whole_number
 
 VERSION = "LLaMA-Factory 0.9.6"
@@ -27,6 +27,7 @@ def recognise(keys: Mapping[str, Any]) -> bool:
         or ("finetuning_type" in keys)
         or ("infer_backend" in keys and "model_name_or_path" in keys)
         or "export_dir" in keys
+        or ("peft_config" in keys and isinstance(keys.get("model"), str))
         or ("train_dataset" in keys and ("dist_config" in keys or "cutoff_len" in keys))
     )
 
@@ -61,16 +62,6 @@ def _checkpointing_off(facts: Facts, entry: Entry) -> None:
     facts.put("recompute", "none" if entry.is_on else "full", entry.where)
 
 
-def _dist(facts: Facts, entry: Entry) -> None:
-    if entry.word in ("fsdp", "fsdp2"):
-        facts.put("~fsdp", value=True, where=entry.where)
-        facts.put("~fsdp_version", 2, entry.where)
-    elif entry.word == "deepspeed":
-        facts.put("~engine", "deepspeed", entry.where)
-    else:
-        facts.leave(entry)
-
-
 def _optimizer(name: str) -> Rule:
     def write(facts: Facts, entry: Entry) -> None:
         if entry.is_on:
@@ -103,7 +94,7 @@ KEYS: dict[str, Rule] = {
     "freeze_trainable_modules": unless("all", why="whole layers are counted"),
     "freeze_extra_modules": unless(),
     "use_llama_pro": when("", None, then="layers that it adds are spread over the model; the last are counted"),
-    "train_dataset": lambda facts, entry: facts.put("~v1", value=True, where=entry.where),
+    **_llamafactory_v1.KEYS,
     "cutoff_len": whole_number("seq_len"),
     "neat_packing": switch("~padding_free"),
     "micro_batch_size": whole_number("micro_batch"),
@@ -136,12 +127,9 @@ KEYS: dict[str, Rule] = {
     "ref_model": "~reference",
     "reward_model": "~reward",
     "reward_model_type": "~reward_type",
-    "dist_config.name": _dist,
-    "dist_config.*": unless(),
-    "kernel_config.*": unless("auto"),
-    "quant_config*": unless(),
     "infer_backend": _backend,
     "export_dir": _export,
+    "peft_config.export_dir": _export,
     "vllm_maxlen": whole_number("~longest"),
     "sglang_maxlen": whole_number("~longest"),
     "vllm_gpu_util": "serving.gpu_memory_utilization",
@@ -202,17 +190,13 @@ def finish(facts: Facts) -> None:
     if "~backend" in facts.found and "~stage" not in facts.found:
         _serves(facts)
         return
+    _llamafactory_v1.finish(facts, VERSION)
     mixed = str(facts.get("~mixed_precision", "no"))
     if "~megatron_keys" in facts.found:
         if mixed != "no":
             facts.put("dtype", mixed, facts.where("~mixed_precision"))
         megatron.finish(facts)
     training_arguments.finish(facts)
-    if "~v1" in facts.found and not facts.get("~peft", False):
-        facts.put("~lora", value=False, where=facts.where("~v1"))
-        if facts.found["~mixed_precision"].is_default:
-            mixed = "bf16"
-            facts.put("~mixed_precision", "bf16", f"default of {VERSION}, v1")
     if facts.get("~pure_bf16", False):
         facts.put("~load_dtype", "bfloat16", facts.where("~pure_bf16"))
     else:
@@ -241,6 +225,7 @@ FORMAT = Format(
     ignored=(
         *training_arguments.IGNORED,
         *adapters.IGNORED,
+        *_llamafactory_v1.IGNORED,
         *names(
             "template max_samples plot_loss val_size pref_beta sample_backend init_config* lora_alpha packing "
             "train_on_prompt mask_history shift_attn neft_alpha freeze_multi_modal_projector freeze_language_model top_p temperature"

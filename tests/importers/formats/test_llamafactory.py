@@ -67,3 +67,22 @@ def test_ppo_has_its_value_head_and_its_reward_on_the_actors_trunk() -> None:
     assert (found["rollout"]["prompt_length"], found["rollout"]["response_length"]) == (512, 256)
     assert run_of(ppo + "reward_model_type: full\n")["roles"]["reward"] == {"model": "there"}
     assert run_of(ppo + "reward_model_type: api\n")["roles"]["reward"] is None
+
+
+V1 = "model: llama-3.1-8b\ntrain_dataset: data.yaml\ndist_config: {name: fsdp2}\ncutoff_len: 2048\n"
+
+
+def test_v1_trains_all_in_fp32_unless_adapters_are_asked_for() -> None:
+    whole = run_of(V1)
+    assert (whole["dtype"], whole["autocast"], whole["micro_batch"], whole["sharding"]["engine"]) == ("float32", "bfloat16", 1, "fsdp2")
+    adapted = run_of(V1 + "peft_config: {name: lora, r: 16, target_modules: all}\nquant_config: {name: bnb, quantization_bit: 4}\n")
+    assert (adapted["lora"]["r"], adapted["lora"]["dropout"], adapted["lora"]["target_modules"], adapted["quantization"]) == (16, 0.05, "all-linear", "nf4-dq")
+    assert run_of(V1 + "peft_config: {name: freeze, freeze_trainable_layers: 4}\n")["trainable_layers"] == 4
+
+
+def test_v1_has_kernels_optimizers_and_files_of_deepspeed_in_sections() -> None:
+    more = "kernel_config: {name: liger_kernel}\noptim_config: {name: muon, wd: 0.1}\n"
+    found = import_text(V1.replace("fsdp2", "deepspeed, config_file: examples/deepspeed/ds_z2_config.json") + more)
+    data = found.layer.data
+    assert (data["optimizer"], data["liger"], data["sharding"]["deepspeed"]["zero_optimization"]["stage"]) == ("muon", {"fused_linear_cross_entropy": False}, 2)
+    assert not found.unused

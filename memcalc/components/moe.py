@@ -162,7 +162,7 @@ class SparseMixerRouter(Router):
 
 @dataclass(frozen=True)
 class GroupedAdapter(Component):
-    """A low-rank adapter of each expert, stacked and cut as the weight that it stands beside (ms-swift 3.9, swift/megatron/tuners/lora.py).
+    """A low-rank adapter of each expert, stacked and cut as the weight that it stands beside (mcore-bridge 1.6, tuners/lora.py).
 
     Attributes:
         parameter: the weight's name.
@@ -170,6 +170,7 @@ class GroupedAdapter(Component):
         inputs, outputs: of one expert's matrix.
         r: rank.
         cut: how the weight is cut beside its experts.
+        dropout: of what it reads.
     """
 
     parameter: str
@@ -178,6 +179,7 @@ class GroupedAdapter(Component):
     outputs: Axis
     r: Axis
     cut: Literal["expert_column", "expert_row"]
+    dropout: float = 0.0
 
     @property
     def module_name(self) -> str:

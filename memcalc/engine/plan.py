@@ -245,8 +245,9 @@ def make_plan(
         else:
             flow = made.out
         shared = shared | made.shared
-        if block.role == "embedding" and job.run.recompute == "full" and settings.records and not flow.requires_grad and job.run.code not in OWN_STEP:
-            # Checkpointed layers need an input that takes a gradient: PEFT and Trainer call enable_input_require_grads.
+        needs_leaf = job.run.recompute == "full" and job.run.code not in OWN_STEP or job.run.code == "megatron"
+        if block.role == "embedding" and needs_leaf and settings.records and not flow.requires_grad:
+            # Checkpointed layers need an input that takes a gradient: PEFT and Trainer call enable_input_require_grads, mcore-bridge sees to it always.
             leaf = flow = replace(flow, requires_grad=True)
         kept |= made.keeps
         parts.append(Part(block, made, shards_of(block, own or settings, layers, runs=own is not None)))

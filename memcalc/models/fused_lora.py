@@ -1,6 +1,6 @@
 """Adapters as Megatron-Core's modules have them: one around each fused product, and in the model's dtype.
 
-Source: ms-swift 3.9, swift/megatron/tuners/lora.py (LoraParallelLinear) and utils/utils.py (find_all_linears); Megatron-Bridge, peft/lora.py.
+Source: mcore-bridge 1.6, tuners/lora.py (LoraParallelLinear); ms-swift 4.6, megatron/utils/utils.py; Megatron-Bridge, peft/lora.py.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def adapt_fused(model: ModelSpec, lora: LoraSpec) -> ModelSpec:
     names = translated(model, lora.target_modules)
     experts = {product for product in EXPERTS if lora.target_modules == "all-linear" or product in lora.target_modules}
     found = adapt(model, lora.model_copy(update={"target_modules": names})) if names or not experts else model
-    blocks = (replace(block, module=fused(with_experts(block.module, experts, lora.r))) for block in found.blocks)
+    blocks = (replace(block, module=fused(with_experts(block.module, experts, lora))) for block in found.blocks)
     return replace(found, blocks=tuple(blocks))
 
 
@@ -74,13 +74,13 @@ def below(module: Component) -> Iterator[Component]:
         yield from below(child)
 
 
-def with_experts(module: C, products: set[str], r: int) -> C:
+def with_experts(module: C, products: set[str], lora: LoraSpec) -> C:
     """A component whose experts have adapters of their own beside these products."""
     if not isinstance(module, Experts):
-        return rebuilt(module, lambda child: with_experts(child, products, r))
-    rank, (up, down) = Axis("r", r), (f"{module.first}_proj", "down_proj")
-    first = GroupedAdapter(up, module.count, module.hidden, module.both, rank, "expert_column")
-    second = GroupedAdapter(down, module.count, module.intermediate, module.hidden, rank, "expert_row")
+        return rebuilt(module, lambda child: with_experts(child, products, lora))
+    rank, (up, down) = Axis("r", lora.r), (f"{module.first}_proj", "down_proj")
+    first = GroupedAdapter(up, module.count, module.hidden, module.both, rank, "expert_column", lora.dropout)
+    second = GroupedAdapter(down, module.count, module.intermediate, module.hidden, rank, "expert_row", lora.dropout)
     return replace(module, adapters=tuple(adapter for product, adapter in (("linear_fc1", first), ("linear_fc2", second)) if product in products))
 
 

@@ -1,6 +1,6 @@
 """Adapters beside column- and row-parallel products; what stands in one product has one adapter.
 
-Source: ms-swift 3.9, swift/megatron/tuners/lora.py (LoraParallelLinear); Megatron-Bridge, peft/lora_layers.py (LoRALinear) computes the same.
+Source: mcore-bridge 1.6, tuners/lora.py (LoraParallelLinear), which ms-swift 4 has; Megatron-Bridge, peft/lora_layers.py (LoRALinear) computes the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from memcalc.tape.tensor import Tensor
 def column(ctx: Context, x: Tensor, linears: Sequence[Linear | LoraLinear], out: Axis, name: str) -> Tensor:
     """A product of several layers whose outputs are cut, with the adapter that one of them may have for all.
 
-    The adapter reads the whole sequence: under sequence parallelism it is gathered, and its first factor saves it.
+    The adapter's first factor stands whole on every rank and reads its own part of the sequence, the second is cut as the product is.
 
     Args:
         ctx: of the run.
@@ -33,8 +33,11 @@ def column(ctx: Context, x: Tensor, linears: Sequence[Linear | LoraLinear], out:
     adapter = next((linear for linear in linears if isinstance(linear, LoraLinear)), None)
     if adapter is not None:
         with ctx.inside(adapter.module_name):
-            whole = parallel.gather_sequence(ctx, x, "gathered input of the adapter")
-            result = F.add(result, updated(ctx, adapter, whole, out), f"{name} with update")
+            low = parallel.plain(ctx, dropout(ctx, x, adapter.dropout), *first(ctx, adapter), "low-rank")
+            update = parallel.column(ctx, low, parallel.parameters(ctx, adapter.lora_B), out, "product of factors")
+            update = F.scale(update, "update")
+            result = F.add(result, update, f"{name} with update")
+            del low, update
     if x is ctx.passing:
         ctx.passing = None
         if not ctx.tape.grad_enabled and x.storage is not None:
@@ -43,7 +46,7 @@ def column(ctx: Context, x: Tensor, linears: Sequence[Linear | LoraLinear], out:
 
 
 def row(ctx: Context, x: Tensor, linear: Linear | LoraLinear, name: str) -> Tensor:
-    """A product whose inputs are cut, with its adapter: the second factor's output is whole until its part of the sequence is cut out.
+    """A product whose inputs are cut, with its adapter: the first factor is cut likewise, its few columns are summed, and the second is whole.
 
     Args:
         ctx: of the run.
@@ -56,9 +59,9 @@ def row(ctx: Context, x: Tensor, linear: Linear | LoraLinear, name: str) -> Tens
     if not isinstance(linear, LoraLinear):
         return result
     with ctx.inside(linear.module_name):
-        update = updated(ctx, linear, x, out)
-        if parallel.is_split(ctx):
-            update = scattered(ctx, update)
+        low = parallel.row(ctx, dropout(ctx, x, linear.dropout), *first(ctx, linear), "low-rank")
+        update = parallel.plain(ctx, low, parallel.parameters(ctx, linear.lora_B), out, "product of factors")
+        update = F.scale(update, "update")
         return F.add(result, update, f"{name} with update")
 
 
@@ -69,21 +72,15 @@ def plain(ctx: Context, x: Tensor, linear: Linear | LoraLinear, name: str) -> Te
     if not isinstance(linear, LoraLinear):
         return result
     with ctx.inside(linear.module_name):
-        return F.add(result, updated(ctx, linear, x, out), f"{name} with update")
+        low = parallel.plain(ctx, dropout(ctx, x, linear.dropout), *first(ctx, linear), "low-rank")
+        update = parallel.plain(ctx, low, parallel.parameters(ctx, linear.lora_B), out, "product of factors")
+        update = F.scale(update, "update")
+        return F.add(result, update, f"{name} with update")
 
 
-def updated(ctx: Context, m: LoraLinear, x: Tensor, out: Axis) -> Tensor:
-    """``B(A(dropout(x)))``, scaled, as this rank has it."""
-    x = dropout(ctx, x, m.dropout)
-    low = parallel.plain(ctx, x, parallel.parameters(ctx, m.lora_A), m.lora_A.outputs, "low-rank")
-    return F.scale(parallel.plain(ctx, low, parallel.parameters(ctx, m.lora_B), out, "product of factors"), "update")
-
-
-def scattered(ctx: Context, x: Tensor) -> Tensor:
-    """This rank's part of the sequence; its gradient is gathered (scatter_to_sequence_parallel_region)."""
-    part, full = ctx.tape.new((parallel.local_seq(ctx), *x.shape[1:]), x.dtype, "part of update"), x.shape
-    ctx.tape.record(part, (x,), (), lambda wants, g: (g.tape.new(full, g.dtype, "gathered gradient of update"),))
-    return part
+def first(ctx: Context, m: LoraLinear) -> tuple[list[Tensor], Axis]:
+    """The first factor and its width."""
+    return parallel.parameters(ctx, m.lora_A), m.lora_A.outputs
 
 
 def base_parameters(ctx: Context, linear: Linear | LoraLinear) -> list[Tensor]:

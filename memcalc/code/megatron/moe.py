@@ -13,6 +13,7 @@ from memcalc.code.megatron.checkpoint import WithoutOutput
 from memcalc.code.megatron.mlp import FUSED_GATES
 from memcalc.code.megatron.options import options
 from memcalc.code.megatron.router import route
+from memcalc.code.transformers.dropout import dropout
 from memcalc.components.moe import Experts, GroupedAdapter, MoE
 from memcalc.specs.model import Axis, shard
 from memcalc.tape import functional as F
@@ -104,8 +105,9 @@ def adapted(ctx: Context, m: Experts, result: Tensor, x: Tensor, *, up: bool) ->
         return result
     with ctx.inside(adapter.module_name):
         a, b = (ctx.parameter(weight) for weight in adapter.own_weights())
-        low = grouped(ctx, x, [a], adapter.r, "low-rank")
-        update = F.scale(grouped(ctx, low, [b], result.shape[-1], "product of factors"), "update")
+        low = grouped(ctx, dropout(ctx, x, adapter.dropout), [a], adapter.r, "low-rank")
+        update = grouped(ctx, low, [b], result.shape[-1], "product of factors")
+        update = F.scale(update, "update")
         return F.add(result, update, "rows with update")
 
 

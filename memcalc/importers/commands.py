@@ -140,11 +140,13 @@ def _must_train(facts: Facts, name: str, words: Sequence[str]) -> None:
 
 # ---------------------------------------------------------------------- programs of their own
 def _llamafactory(facts: Facts, words: list[str]) -> None:
-    if words[:1] not in (["train"], ["chat"], ["webchat"], ["api"]):
-        raise InputError(f"llamafactory-cli {words[0] if words else ''}: it neither trains nor serves; train, chat, webchat and api are read", where="command")
-    if words[0] != "train":
-        facts.put("~backend", "", f"llamafactory-cli {words[0]}")
+    if words[:1] not in (["train"], ["sft"], ["chat"], ["webchat"], ["api"]):
+        raise InputError(f"llamafactory-cli {words[0] if words else ''}: it neither trains nor serves; train, sft, chat, webchat, api do", where="command")
     launchers.environment(facts, always=True)
+    if words[0] not in ("train", "sft"):
+        facts.put("~backend", "", f"llamafactory-cli {words[0]}")
+    elif (facts.cards > 1 or "FORCE_TORCHRUN" in facts.env) and facts.env.get("OPTIM_TORCH", "1") == "1":
+        facts.default("expandable_segments", value=True, framework="llamafactory-cli, which starts torchrun so unless OPTIM_TORCH=0")
     read_arguments(facts, words[1:], "llamafactory", positional=True)
 
 

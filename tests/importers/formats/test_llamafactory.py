@@ -86,3 +86,9 @@ def test_v1_has_kernels_optimizers_and_files_of_deepspeed_in_sections() -> None:
     data = found.layer.data
     assert (data["optimizer"], data["liger"], data["sharding"]["deepspeed"]["zero_optimization"]["stage"]) == ("muon", {"fused_linear_cross_entropy": False}, 2)
     assert not found.unused
+
+
+@pytest.mark.parametrize(("before", "grow"), [("NPROC_PER_NODE=8", True), ("OPTIM_TORCH=0 NPROC_PER_NODE=8", None), ("CUDA_VISIBLE_DEVICES=0", None)])
+def test_its_launcher_lets_segments_grow(before: str, grow: bool | None) -> None:
+    command = f"{before} llamafactory-cli train --stage sft --model_name_or_path llama-3.1-8b --cutoff_len 1024"
+    assert import_files([], command=shlex.split(command)).layer.data.get("expandable_segments") == grow

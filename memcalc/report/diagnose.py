@@ -13,6 +13,7 @@ from memcalc.whatif.diagnose import Diagnosis, Finding
 from memcalc.whatif.diagnose.causes import Cause
 from memcalc.whatif.diagnose.match import Match
 from memcalc.whatif.diagnose.message import Message
+from memcalc.whatif.diagnose.wordings.vllm import SAMPLER
 
 SHOWN = 4
 """Tensors of one size that are shown."""
@@ -130,6 +131,14 @@ def _saving(f: dict[str, Any]) -> str:
 
 
 def _refused(f: dict[str, Any]) -> str:
+    if f["engine"] == SAMPLER:
+        return (
+            f"the sampler sorts logits of {f['tokens'][0]:,} sequences at once, which find no room beside the cache: lower max_num_seqs, or the server's share"
+        )
+    if f.get("free_bytes") and f["wanted_bytes"] and f["there_bytes"]:
+        taken, most = f["there_bytes"] - f["free_bytes"], 100 * f["free_bytes"] // f["there_bytes"] / 100
+        share = f"{f['engine']} asks for {_g(f['wanted_bytes'])} of {_g(f['there_bytes'])}, and {_g(f['free_bytes'])} are free"
+        return f"{share}: {_g(taken)} are taken already, by other processes or its own context; end them, or give a share of {most:.2f}"
     parts = [f"{f['engine']} would not start or go on: what its share of the card leaves for cache is too little"]
     if f["tokens"]:
         parts.append(f"{f['tokens'][0]:,} tokens asked for, room for {f['tokens'][1]:,}")

@@ -199,3 +199,15 @@ def test_more_in_tensors_than_a_server_takes_in_all_is_its_loading() -> None:
     finding = one([told("c36")], read_run("Qwen3-32B-autoround-4bit-gptq", tp=2, **keys))
     assert names(finding) == ["loading"]
     assert "packed weights are 9.02 GiB in steady state, and stand twice (18.03 GiB)" in cause_line(finding.causes[0])
+
+
+def test_what_others_hold_of_a_servers_share_is_said() -> None:
+    line = "ValueError: Free memory on device (21.18/23.65 GiB) on startup is less than desired GPU memory utilization (0.9, 21.28 GiB). Decrease …\n"
+    (cause,) = one([line]).causes
+    assert "2.47 GiB are taken already" in cause_line(cause)
+    assert "a share of 0.89" in cause_line(cause)
+
+
+def test_a_sampler_without_room_asks_for_fewer_sequences() -> None:
+    (cause,) = one(["RuntimeError: CUDA out of memory occurred when warming up sampler with 1024 dummy requests. Please try …\n"]).causes
+    assert "logits of 1,024 sequences at once" in cause_line(cause)

@@ -181,6 +181,7 @@ def refused(scene: Scene) -> Cause | None:
         return None
     wanted, there = (None if size is None else size.bytes for size in (m.wanted, m.capacity))
     facts: dict[str, Any] = {"engine": m.wording, "tokens": m.tokens, "wanted_bytes": wanted, "there_bytes": there, "estimated_model_len": None}
+    facts |= {"free_bytes": m.free.bytes} if m.free is not None else {}
     if scene.asked is not None and scene.asked.serving is not None:
         serving = scene.asked.serving
         facts |= {"estimated_model_len": serving.largest_model_len, "token_bytes": serving.token_bytes, "weights_bytes": scene.asked.weights_bytes}

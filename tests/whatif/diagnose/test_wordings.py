@@ -80,6 +80,10 @@ LINES = {
         "ValueError: Free memory on device cuda:0 (3.21/24.0 GiB) on startup is less than desired GPU memory utilization (0.85, 20.4 GiB). Decrease …",
         {"kind": "refusal", "wanted": 20.4 * G, "free": 3.21 * G, "capacity": 24 * G},
     ),
+    "vLLM, sampler": (
+        "RuntimeError: CUDA out of memory occurred when warming up sampler with 1024 dummy requests. Please try lowering `max_num_seqs` or …",
+        {"kind": "refusal", "wording": "vLLM, in its sampler", "tokens": (1024, 0)},
+    ),
     "vLLM, nothing": ("ValueError: No available memory for the cache blocks. Try increasing `gpu_memory_utilization`", {"kind": "refusal"}),
     "llama.cpp": (
         "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 4096.00 MiB on device 1: cudaMalloc failed: out of memory",

@@ -21,7 +21,8 @@ PIECE = 128
 def lm_head(ctx: Context, m: Head, x: Tensor) -> Tensor:
     """x (batch, seq, hidden) → loss (GPT.forward; litgpt/utils.py, chunked_cross_entropy).
 
-    What the model gives goes through Fabric, which casts it to fp32 (lightning/fabric/plugins/precision/half.py, ``convert_output``); the loop has a variable for that.
+    What the model gives goes through Fabric, which casts it to fp32 (lightning/fabric/plugins/precision/half.py, ``convert_output``); the loop has
+    a variable for that.
     """
     several = not (isinstance(ctx.batch.size, int) and ctx.batch.size == 1)
     rows = pieces(ctx.seq.size)

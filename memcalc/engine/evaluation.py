@@ -25,6 +25,8 @@ from memcalc.tape.span import minimum
 from memcalc.units import DTYPE_BYTES, ceil_div
 
 SOURCE = "transformers/trainer_pt_utils.py, EvalLoopContainer"
+TRAINING_ONLY = "fused_linear"
+"""The loss that is there for training alone: Liger's models make whole logits otherwise (liger_kernel/transformers/model, ``skip_logits``)."""
 HOST_WIDTH = 4
 """Bytes of a logit on the host: numpy has no bfloat16, and what is fp32 stays."""
 
@@ -45,7 +47,7 @@ def evaluate(job: Job, spec: EvaluationSpec, *, detailed: bool = True, plan_of: 
     if spec.micro_batch is not None:
         job = replace(job, micro_batch=spec.micro_batch)
     strategy_class = strategy_for(job)
-    loss = job.run.loss if spec.prediction_loss_only else "cross_entropy"
+    loss = job.run.loss if spec.prediction_loss_only and job.run.loss != TRAINING_ONLY else "cross_entropy"
     settings = strategy_class.settings(job, replace(settings_of(job), evaluating=True, loss=loss))
     plan = plan_of(job, settings) if plan_of is not None else make_plan(job, blocks_of(job), settings, keep_gradients=False, accumulate=False)
     walk, strategy = Walk(detailed=detailed), strategy_class(job, plan)

@@ -245,7 +245,7 @@ def make_plan(
         else:
             flow = made.out
         shared = shared | made.shared
-        needs_leaf = job.run.recompute == "full" and job.run.code not in OWN_STEP or job.run.code == "megatron"
+        needs_leaf = job.run.code == "megatron" or (job.run.recompute == "full" and job.run.code not in OWN_STEP)
         if block.role == "embedding" and needs_leaf and settings.records and not flow.requires_grad:
             # Checkpointed layers need an input that takes a gradient: PEFT and Trainer call enable_input_require_grads, mcore-bridge sees to it always.
             leaf = flow = replace(flow, requires_grad=True)

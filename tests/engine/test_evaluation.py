@@ -87,3 +87,12 @@ def test_what_does_not_go_together_is_refused(keys: dict[str, Any], message: str
     with pytest.raises(InputError) as raised:
         estimate(Run.model_validate({"model": "llama-7b", "seq_len": 512, **keys}))
     assert str(raised.value).startswith(message)
+
+
+def test_a_loss_without_logits_is_for_training_alone(tmp_path: Path) -> None:
+    """Liger's models make all logits when they are evaluated."""
+    tmp_path.joinpath("config.json").write_text(json.dumps(LLAMA))
+    found = [
+        estimate(Run.model_validate({"model": str(tmp_path), "seq_len": 128, "evaluation": {}, "loss": loss})) for loss in ("fused_linear", "cross_entropy")
+    ]
+    assert found[0].instant("evaluation").allocated_bytes == found[1].instant("evaluation").allocated_bytes

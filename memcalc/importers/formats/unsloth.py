@@ -74,12 +74,14 @@ FLAGS: dict[str, Rule] = {
 
 
 def finish(facts: Facts) -> None:
-    """Trained in bf16; its kernels are not those that are counted."""
+    """Trained in bf16; adapters and frozen layers in one function (unsloth/kernels/fast_lora.py, which axolotl's kernels are made after)."""
     if facts.get("~bits") == 4:
         facts.default("kbit_upcast", value=False, framework=VERSION)
     facts.default("~load_dtype", "bfloat16", VERSION)
     facts.default("~mixed_precision", "bf16", VERSION)
-    facts.unused.append("Unsloth: its own kernels keep fewer tensors than transformers' modules, which are counted")
+    if facts.get("~lora", False):
+        facts.default("lora.kernels", ("mlp", "qkv", "o"), VERSION)
+    facts.unused.append("Unsloth: its norms and rotary positions keep fewer tensors than those counted, its loss since 2025 no logits (--loss fused_linear)")
 
 
 FORMAT = Format(

@@ -42,3 +42,10 @@ def test_its_command_takes_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert told("unsloth train --config vision.yaml --batch-size 3")["micro_batch"] == 3
     with pytest.raises(InputError, match="unsloth train"):
         told("unsloth chat")
+
+
+def test_adapters_run_with_their_layers_as_one_function() -> None:
+    kernels = [
+        {origin.key: origin.value for origin in import_text(text).origins}.get("lora.kernels") for text in (VISION, VISION.replace(": lora,", ": full,"))
+    ]
+    assert kernels == [("mlp", "qkv", "o"), None]

@@ -62,7 +62,10 @@ class _Script:
         self.said: dict[str, tuple[Any, int]] = {}
         self.has_unsloth = any(isinstance(node, ast.Call) and UNSLOTH.fullmatch(_owner(node.func)) for node in ast.walk(tree))
         self.condition = ""
+        self.trains, self.generates = False, 0
         self._visit(tree)
+        if self.generates and not self.trains and "model_name_or_path" in self.said:
+            self._put({"trl_trainer": "generate"}, self.generates)
 
     def _visit(self, node: ast.AST) -> None:
         """What stands inside, in its order; of a condition that the script answers, the branch that is taken."""
@@ -124,15 +127,28 @@ class _Script:
         elif called == "LLM" and ("model" in given or not isinstance(first, Open)):
             self._put({"model": first, **given}, at)
         elif called.endswith(("Trainer", "TrainingArguments")) or _trl(called, "Config"):
-            self._trainer(called, given, at)
+            self._trainer(called, {"model": first, **given}, at)
         elif called == "gradient_checkpointing_enable":
             self._put({"gradient_checkpointing": True}, at)
+        else:
+            self._loop(called, given, at)
+
+    def _loop(self, called: str, given: Mapping[str, Any], at: int) -> None:
+        """What a script does by itself: a step of training, or answers."""
+        if called == "backward" and not self.trains:
+            self.trains = True
+            self._put({"trl_trainer": "transformers"}, at)
+        elif called in ("generate", "pipeline"):
+            self.generates = at
+            if called == "pipeline":
+                self._put({"model_name_or_path": given.get("model", OPEN), **_renamed(given, OF_LOADING)}, at)
 
     def _trainer(self, called: str, given: Mapping[str, Any], at: int) -> None:
+        self.trains = True
         kind = "transformers" if called in ("Trainer", "Seq2SeqTrainer") else _trl(called, "Config") or _trl(called, "Trainer")
+        named, given = given["model"], {key: value for key, value in given.items() if key != "model"}
         if called.endswith("Trainer"):
-            model = given.get("model") if isinstance(given.get("model"), str) else OPEN
-            given = {"model_name_or_path": model, **{key: value for key, value in given.items() if key in OF_TRAINERS}}
+            given = {"model_name_or_path": named if isinstance(named, str) else OPEN, **{key: value for key, value in given.items() if key in OF_TRAINERS}}
         given = {**({"trl_trainer": kind} if kind else {}), **given}
         self._put({f"training.{key}": value for key, value in given.items()} if self.has_unsloth else given, at)
 

@@ -98,6 +98,24 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        (
+            'm = AutoModelForCausalLM.from_pretrained("gpt2", torch_dtype=torch.float16)\nm.generate(**x)\n',
+            {"task": "inference", "dtype": "float16", "micro_batch": 1},
+        ),
+        ('p = pipeline("text-generation", model="gpt2", torch_dtype=torch.bfloat16)\n', {"model": "gpt2", "task": "inference", "dtype": "bfloat16"}),
+        ('m = AutoModelForCausalLM.from_pretrained("gpt2")\nm(**x).loss.backward()\nm.generate(**x)\n', {"task": None, "model": "gpt2", "dtype": "float32"}),
+        ('SFTTrainer("gpt2", args=SFTConfig(output_dir="o", per_device_train_batch_size=2)).train()\n', {"model": "gpt2", "micro_batch": 2}),
+    ],
+    ids=["generate", "pipeline", "loop", "positional"],
+)
+def test_what_a_script_does_with_its_model(text: str, keys: dict[str, Any]) -> None:
+    found = read(text).layer.data
+    assert {key: found.get(key) for key in keys} == keys
+
+
 def test_branches_that_a_script_does_not_decide_are_listed() -> None:
     found = read(CONDITIONS)
     assert {key: found.layer.data.get(key) for key in ("model", "micro_batch", "attention", "dtype", "lora")} == {

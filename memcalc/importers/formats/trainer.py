@@ -69,8 +69,11 @@ def _loss(facts: Facts, entry: Entry) -> None:
 
 def _trainer(facts: Facts, entry: Entry) -> None:
     """Whose class a script makes (`memcalc.importers.script`)."""
-    if entry.word == "transformers":
+    if entry.word in ("transformers", "generate"):
         facts.put(scripts.MARK, value=True, where=entry.where)
+        if entry.word == "generate":
+            facts.put("task", "inference", entry.where)
+            facts.derive("micro_batch", 1, entry.where)
     else:
         trl.named(facts, entry.word, where=entry.where, sure=True)
 
@@ -172,6 +175,7 @@ def finish(facts: Facts) -> None:
         facts.put("task", task, facts.where("~trl") if "~trl" in facts.found else "the keys of its trainer")
     if not used and facts.get("task", "train") in ("train", "inference"):
         _loaded(facts)
+        _generates(facts)
         training_arguments.evaluated(facts)
         return
     if "~first_names" not in facts.found:
@@ -194,6 +198,12 @@ def finish(facts: Facts) -> None:
         if "peft" not in facts.formats:
             facts.default("lora.dropout", 0.05, TRL)
     training_arguments.evaluated(facts)
+
+
+def _generates(facts: Facts) -> None:
+    """A script that only generates computes in the dtype in which it loads the model."""
+    if facts.get("task") == "inference":
+        facts.derive("dtype", str(facts.get("~load_dtype")), facts.where("~load_dtype"))
 
 
 def _loaded(facts: Facts) -> None:

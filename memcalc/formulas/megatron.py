@@ -5,13 +5,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from memcalc.units import ceil_div, round_up
+from memcalc.units import MiB, ceil_div, round_up
 
 PARAM_ALIGNMENT = 64
 """Elements to which a parameter's place in a buffer of the distributed optimizer is aligned (megatron/core/optimizer/param_layout.py, pad_param_start)."""
 
 BUCKET_ALIGNMENT = 128
 """Elements to whose least common multiple with the data-parallel size the end of a bucket is aligned (the same file, bucket_end_divisor)."""
+
+WORKSPACE_BYTES, LARGE_WORKSPACE_BYTES = 4 * MiB, 32 * MiB + 1024
+"""What Transformer Engine keeps for its products, and on Hopper and later (transformer_engine/pytorch/cpp_extensions/gemm.py)."""
+
+GROUPED_STREAMS = 4
+"""Streams over which it spreads the products of experts, each with a workspace of its own (transformer_engine/common/util/multi_stream.cpp)."""
 
 STATE_BYTES = {"fp32": 4, "fp16": 2, "bf16": 2, "fp8": 1}
 """Bytes of a state by Megatron's name of its dtype."""
@@ -35,6 +41,21 @@ def state_bytes_per_param(*, dtype: str, shards: int, distributed: bool) -> floa
     """
     whole, shared = {"bfloat16": (6, 12), "float16": (4, 16), "float32": (8, 8)}[dtype]
     return whole + shared / (shards if distributed else 1)
+
+
+def workspace_bytes(*, hopper: bool, experts: bool) -> int:
+    """Tensors that Transformer Engine makes at its first products and keeps.
+
+    Source: transformer_engine/pytorch/cpp_extensions/gemm.py, ``get_cublas_workspace``.
+
+    Args:
+        hopper: the card is one of Hopper's generation or later.
+        experts: there are products of experts, too.
+
+    >>> workspace_bytes(hopper=True, experts=False), workspace_bytes(hopper=False, experts=True) // 2**20
+    (33555456, 20)
+    """
+    return (LARGE_WORKSPACE_BYTES if hopper else WORKSPACE_BYTES) * (1 + GROUPED_STREAMS * experts)
 
 
 def padded_vocab_size(vocab_size: Any, *, tp: Any, divisible_by: int = 128) -> Any:

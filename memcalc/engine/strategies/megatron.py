@@ -23,6 +23,7 @@ from memcalc.engine.strategies._routed import Routed, experts_of
 from memcalc.engine.walk import Reason, Walk
 from memcalc.errors import InputError, UnknownNameError
 from memcalc.formulas import megatron
+from memcalc.specs.gpus import find_gpu
 from memcalc.specs.job import Job
 from memcalc.specs.run import Run
 from memcalc.tape.span import maximum
@@ -93,6 +94,7 @@ class Engine(Routed):
         super().resident(walk)
         settings = self.plan.settings
         self._angles(walk)
+        self._workspaces(walk)
         if self.job.run.fp8 is not None:
             fp8_copies(walk, self.job, self.plan)
         if not settings.training:
@@ -180,6 +182,12 @@ class Engine(Routed):
         walk.alloc(
             "buffers/dummy weight gradients", total * width, Reason("elements of the distinct shapes * width", {"elements": total, "width": width}, source)
         )
+
+    def _workspaces(self, walk: Walk) -> None:
+        """What Transformer Engine's products work in."""
+        card = self.job.run.hardware.gpu
+        size = megatron.workspace_bytes(hopper=card is not None and find_gpu(card).hopper, experts=any(map(experts_of, self.plan.parts)))
+        walk.alloc("buffers/workspaces of products", size, Reason("one, and one for each stream of experts' products", {}, "TransformerEngine, gemm.py"))
 
     def _global_buffer(self, walk: Walk) -> None:
         """The buffer that the output layer gathers its input in, a group's tokens for their experts, and unfused attention its scores (GlobalMemoryBuffer)."""

@@ -104,6 +104,10 @@ def finish(facts: Facts, version: str) -> None:
     task = facts.get("task", "train")
     if task == "simpo" and number(facts.get("~cpo_alpha", 1)) != 0:
         facts.override("task", "orpo", f"{facts.where('task')}: SimPO with cpo_alpha {facts.get('~cpo_alpha', 1)} holds what ORPO does")
+    if task == "distill" and facts.get("~lora", False) and facts.get("roles.teacher.model", facts.get("model")) == facts.get("model"):
+        where = facts.where("roles.teacher.model") if "roles.teacher.model" in facts.found else f"{version} without teacher_model"
+        facts.put("roles.teacher.model", facts.get("model"), where)
+        facts.put("roles.teacher.shares", "actor", f"{where}: the student with its adapters off")
     if task in reinforcement.ONLINE:
         _online(facts, version)
     elif facts.get("rollout.engine") == "vllm":

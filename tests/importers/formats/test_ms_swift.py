@@ -64,6 +64,12 @@ def test_a_teacher_is_spread_by_a_configuration_of_its_own() -> None:
     assert (found["task"], found["roles"]["teacher"]["sharding"]) == ("distill", {"engine": "deepspeed", "zero": 3})
 
 
+@pytest.mark.parametrize("words", ["", "--teacher_model qwen2.5-7b"])
+def test_a_student_with_adapters_off_is_its_own_teacher(words: str) -> None:
+    found = run_of(f"swift rlhf --rlhf_type gkd --model qwen2.5-7b {words}")
+    assert found["roles"]["teacher"] == {"model": "qwen2.5-7b", "shares": "actor"}
+
+
 @pytest.mark.parametrize(("words", "task"), [("cpo", "orpo"), ("simpo", "orpo"), ("simpo --cpo_alpha 0", "simpo"), ("rm", "reward")])
 def test_preferences_under_names_of_its_own(words: str, task: str) -> None:
     assert run_of(f"swift rlhf --model qwen2.5-7b --rlhf_type {words}")["task"] == task

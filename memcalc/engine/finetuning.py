@@ -27,7 +27,7 @@ OF_BASES = {
 OF_ONE_LOSS = ("prompt", "contrastive", "evaluation", "logits_to_keep")
 """Keys of training on labels alone, which no preference task and no server reads."""
 
-OF_TRAINED_MODULES = (*OF_ONE_LOSS, "packing", "fp8")
+OF_TRAINED_MODULES = (*OF_ONE_LOSS, "packing", "fp8", "liger")
 """Keys that say how modules are run in training, which no server reads."""
 
 OF_TRAINING = (

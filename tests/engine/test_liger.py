@@ -40,7 +40,11 @@ def test_what_liger_has_no_kernels_for_runs_as_it_is() -> None:
 
 @pytest.mark.parametrize(
     ("keys", "said"),
-    [({"liger": True, "task": "inference"}, "for training"), ({"liger": {"cross_entropy": True}}, "one of cross_entropy and fused_linear_cross_entropy")],
+    [
+        ({"liger": True, "task": "inference"}, "for training"),
+        ({"liger": True, "task": "inference", "code": "vllm"}, "vllm serves, and has no such knob"),
+        ({"liger": {"cross_entropy": True}}, "one of cross_entropy and fused_linear_cross_entropy"),
+    ],
 )
 def test_what_cannot_be_is_refused(keys: dict[str, Any], said: str) -> None:
     with pytest.raises(InputError, match=said):

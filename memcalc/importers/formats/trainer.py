@@ -204,6 +204,9 @@ def _generates(facts: Facts) -> None:
     """A script that only generates computes in the dtype in which it loads the model."""
     if facts.get("task") == "inference":
         facts.derive("dtype", str(facts.get("~load_dtype")), facts.where("~load_dtype"))
+        for key in ("grad_accum", "optimizer"):
+            if key in facts.found and facts.found[key].is_default:
+                del facts.found[key]
 
 
 def _loaded(facts: Facts) -> None:

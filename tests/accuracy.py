@@ -174,7 +174,8 @@ estimated over measured, less one: below zero memcalc says less than was seen.
 Inference with LitGPT, and NeMo Automodel's training under `fsdp2` with its own checkpoints, run here as transformers' modules. Figures of reserved memory hold the history of the caching allocator: memcalc
 replays equal steps, or with `lengths` steps of several. The runs of ms-swift are
 its own launch commands, read as they are; their figures are comments in its examples, whose counter is not stated: they are compared with
-reserved memory, and that their confidence is low is said here, not by them. Near half of the runs of high or medium confidence are of one
+reserved memory, which fits those without Megatron, while those with it look like nvidia-smi's (see what is missing); that their confidence is
+low is said here, not by them. Near half of the runs of high or medium confidence are of one
 bench: without it the median is within a twentieth as well, and nine in ten are not within a tenth.
 """
 

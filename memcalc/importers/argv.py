@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from memcalc.errors import InputError
 from memcalc.importers.format import Format, normal
 from memcalc.importers.source import Place, Source
 
 _ASSIGNED = re.compile(r"[+~]{0,2}[A-Za-z_][\w./@-]*=.*", re.DOTALL)
 _VARIABLE = re.compile(r"[A-Za-z_]\w*=.*", re.DOTALL)
 NAME = "command"
+MAX_LENGTH = 100_000
+"""No honest word or variable has more characters."""
 BEFORE = ("env", "export", "sudo", "nohup", "time", "exec", "&&", ";", "do", "then", "else")
 """Words that may stand before a program and change nothing of what it does."""
 
@@ -37,17 +40,29 @@ class Words(NamedTuple):
         return Words(tuple(item for item in self.given if normal(item[0]) not in names), self.plain)
 
 
-def variables(argv: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Environment variables in front, with ``env`` and ``export`` or without, and the rest."""
+def variables(argv: Sequence[str], *, known: Mapping[str, str] | None = None) -> tuple[dict[str, str], list[str]]:
+    """Environment variables in front, with ``env`` and ``export`` or without, and the rest; one that adds to itself adds to what is `known`."""
     words, found = list(argv), dict[str, str]()
     while words and (words[0] in BEFORE or _VARIABLE.fullmatch(words[0])):
         word = words.pop(0)
         if _VARIABLE.fullmatch(word):
             name, _, value = word.partition("=")
-            found[name] = value.removesuffix(";")
+            found[name] = _added(name, value.removesuffix(";"), before=found.get(name, (known or {}).get(name, "")))
         while word in ("env", "sudo", "time") and words and words[0].startswith("-"):
             del words[: 2 if words[0] in ("-u", "-g", "-C") else 1]
     return found, words
+
+
+def _added(name: str, value: str, *, before: str) -> str:
+    """A value in which its own name stands for what it was before.
+
+    Raises:
+        InputError: it grows without end.
+    """
+    parts = re.split(rf"\$(?:\{{{name}\}}|{name}\b)", value)
+    if len(value) + (len(parts) - 1) * len(before) > MAX_LENGTH:
+        raise InputError(f"${name} holds more than {MAX_LENGTH:,} characters", where="command")
+    return before.join(parts)
 
 
 def split(argv: Sequence[str], *, switches: frozenset[str] = frozenset()) -> Words:

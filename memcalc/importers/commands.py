@@ -134,7 +134,7 @@ def _must_train(facts: Facts, name: str, words: Sequence[str]) -> None:
     """Note a script of which nothing says that it trains, for whoever knows what else is given; another program is no launch then."""
     if not _said(words) and not any(named_files(split(words))) and not re.search(r"train|tun|sft|dpo|ppo|grpo|run_clm", name):
         if not name.endswith(".py"):
-            raise InputError(f"{name} is no launch that memcalc knows: python, torchrun, accelerate, deepspeed, {', '.join(OWN)} are", where="command")
+            raise InputError(f"{name[:80]} is no launch that memcalc knows: python, torchrun, accelerate, deepspeed, {', '.join(OWN)} are", where="command")
         facts.put("~does_not_train", name, name)
 
 

@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Callable, Sequence
 
 from memcalc.errors import InputError
 from memcalc.importers.argv import Words, is_flag, leading, variables
-from memcalc.importers.facts import Facts
+from memcalc.importers.facts import Facts, Link
+from memcalc.importers.links import located
 from memcalc.importers.rules import names
+from memcalc.importers.shell import MAX_DEPTH, expanded, launching, words_of
+from memcalc.specs.files import read_text
 
 PROGRAM = re.compile(
     r"python[\d.]*(\.exe)?|torchrun|deepspeed|accelerate|llamafactory-cli|axolotl|swift|megatron|tune|vllm|sglang|trtllm-serve|llama-server|llama-cli"
     r"|trl|litgpt|automodel|\S+\.py|bash|sh|zsh"
 )
 """What a job starter or a container is looked through for."""
-
-PREPARES = frozenset(names("if for while fi done [ [[ cd pip pip3 source . module conda ulimit set echo mkdir hf huggingface-cli wandb sleep git apt apt-get"))
-"""Programs that only make ready for the next one of a line."""
-
-ENDS = re.compile(r"\||\|\||&|[12]?>{1,2}.*|&>.*|<{1,3}|<<\S+|2>&1")
-"""Where a command's own words end in a line of shell."""
 
 NOTHING = ("\\", "\\\n", "...", "…")
 """Words that are left over from a document."""
@@ -30,45 +26,7 @@ SLURM = frozenset(names("l label K exclusive pty u unbuffered no_container_mount
 IMAGES = ((r"vllm-openai", ("vllm", "serve")), (r"llama\.cpp:.*server", ("llama-server",)))
 """Images by what they start when only arguments stand behind them."""
 
-MAX_DEPTH = 10
-"""No honest command is wrapped more often, nor has a longer chain of variables."""
-MAX_LENGTH = 100_000
-"""Nor has a word more characters."""
-
-_PROMPT = re.compile(r"^\s*(?:[$%>!]+\s*)(?=[A-Za-z_./])", re.MULTILINE)
-_REMARK = re.compile(r"(?m)^\s*#.*$|(?<=\s)#[^\n'\"]*$")
-_PRODUCT = re.compile(r"\$\(\(\s*(\d{1,6})\s*\*\s*(\d{1,6})\s*\)\)")
-_SUBSTITUTION = re.compile(r"\$\([^()]*\)|`[^`]*`")
-FOUND_AT_LAUNCH = "$FOUND_AT_LAUNCH"
-"""What stands for a word that a shell would run another command for."""
-_SHELL_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*)(?::?[-=]([^{}]*))?\}|([A-Za-z_]\w*))")
-
-
-def words_of(text: str) -> list[str]:
-    r"""The words of a line of shell, or of several, as a shell would part them; without its remarks and prompts.
-
-    Raises:
-        InputError: a quotation does not end.
-
-    >>> words_of("$ torchrun \\\n  train.py  # the main one\n")
-    ['torchrun', 'train.py']
-    """
-    text = re.sub(r"\\[ \t]*\r?\n", " ", _PROMPT.sub("", text))
-    text = _SUBSTITUTION.sub(FOUND_AT_LAUNCH, _PRODUCT.sub(lambda match: str(int(match.group(1)) * int(match.group(2))), _REMARK.sub("", text)))
-    words: list[str] = []
-    open_, problem = "", ""
-    for line in text.splitlines():
-        open_ = f"{open_}\n{line}" if open_ else line
-        try:
-            parted = shlex.split(open_)
-        except ValueError as error:
-            problem = str(error).lower()
-            continue
-        words += [*([";"] if words and parted else []), *parted]
-        open_ = ""
-    if open_:
-        raise InputError(f"is no line of shell: {problem}", where="command")
-    return words
+_CONDITION = re.compile(r"^\s*(?:if|case|elif)\b", re.MULTILINE)
 
 
 def unwrapped(facts: Facts, argv: Sequence[str]) -> list[str]:
@@ -80,7 +38,7 @@ def unwrapped(facts: Facts, argv: Sequence[str]) -> list[str]:
     words = words_of(argv[0]) if len(argv) == 1 and re.search(r"\s", argv[0].strip()) else argv
     words = [word for word in words if word.strip() and word not in NOTHING]
     for _ in range(MAX_DEPTH):
-        words = _own(facts, words)
+        words = launching(facts, words, starts=_starts)
         if not words:
             raise InputError("no program stands in the command", where="command")
         opened = _opened(facts, words)
@@ -90,34 +48,8 @@ def unwrapped(facts: Facts, argv: Sequence[str]) -> list[str]:
     raise InputError(f"is wrapped more than {MAX_DEPTH} times", where="command")
 
 
-def _own(facts: Facts, words: list[str]) -> list[str]:
-    """The words of the first part of a line that launches, with the variables of the parts before it."""
-    while True:
-        env, words = variables(words)
-        facts.env = {**facts.env, **env}
-        end = next((at for at, word in enumerate(words) if word in ("&&", ";") or (word.endswith(";") and at < len(words) - 1)), None)
-        if not words or words[0] not in PREPARES or end is None:
-            break
-        words = words[end + 1 :]
-    if end is not None:
-        words = words[: end + 1] if words[end] not in ("&&", ";") else words[:end]
-        words[-1] = words[-1].rstrip(";")
-    end = next((at for at, word in enumerate(words) if ENDS.fullmatch(word)), len(words))
-    return [_expanded(word, facts) for word in words[:end]]
-
-
-def _expanded(word: str, facts: Facts) -> str:
-    """A word with the variables that stand before the command, and with defaults that it gives itself."""
-
-    def one(match: re.Match[str]) -> str:
-        name = match.group(1) or match.group(3)
-        return facts.env.get(name, match.group() if match.group(2) is None else match.group(2))
-
-    for _ in range(MAX_DEPTH if "${oc." not in word else 0):
-        before, word = word, _SHELL_VARIABLE.sub(one, word)
-        if word == before or len(word) > MAX_LENGTH:
-            break
-    return word
+def _starts(name: str) -> bool:
+    return name in WRAPPERS or PROGRAM.fullmatch(name) is not None
 
 
 def _opened(facts: Facts, words: list[str]) -> list[str] | None:
@@ -126,20 +58,33 @@ def _opened(facts: Facts, words: list[str]) -> list[str] | None:
     if name in WRAPPERS:
         return WRAPPERS[name](facts, words[1:])
     if name in SHELLS or name.endswith(".sh"):
-        return _shell(words)
+        return _shell(facts, words)
     if name.startswith("python") and "--" in words[:-1] and (rest := words[words.index("--") + 1 :])[0] in LAUNCHERS:
         facts.assumed.append(f"{words[1]}: starts what stands behind --")
         return rest
     return None
 
 
-def _shell(words: list[str]) -> list[str]:
-    for at, word in enumerate(words[:-1]):
-        if at and re.fullmatch(r"-[a-z]*c", word):
-            return words_of(words[at + 1])
-        if at and not is_flag(word):
-            break
-    raise InputError(f"{words[0]}: a shell script is not read; give the launch command that it runs", where="command")
+def _shell(facts: Facts, words: list[str]) -> list[str]:
+    """What stands behind ``-c``, or in a script: its variables and the first launch in it. No condition and no loop of it is followed.
+
+    Raises:
+        InputError: neither is there.
+    """
+    rest = words if words[0].endswith(".sh") else words[1:]
+    while rest and is_flag(rest[0]):
+        if re.fullmatch(r"-[a-z]*c", rest[0]) and len(rest) > 1:
+            return words_of(rest[1])
+        rest = rest[1:]
+    path = located(Link(rest[0], "command", ".")) if rest else None
+    if path is None:
+        raise InputError(f"{' '.join(words[:2])[:80]}: no such script here; give it from its folder, or the launch that it runs", where="command")
+    text = read_text(path, what="script")
+    facts.env = {**facts.env, **{str(at): value for at, value in enumerate(rest[1:], 1)}}
+    if _CONDITION.search(text):
+        facts.unused.append(f"{path}: its conditions are not followed; of values that are set twice the later one is taken")
+    facts.files.append((path, "shell script"))
+    return [part for word in words_of(text) for part in (rest[1:] if word == "$@" else [word])]
 
 
 def _found(facts: Facts, words: list[str], *, name: str) -> list[str]:
@@ -174,7 +119,7 @@ def _tasks(name: str, *, each: tuple[str, ...], total: tuple[str, ...], nodes: t
         counts = {key: _digits(own, found) for key, found in (("each", each), ("total", total), ("nodes", nodes))}
         if counts["nodes"]:
             facts.env = {"SLURM_NNODES": str(counts["nodes"]), "SLURM_JOB_NUM_NODES": str(counts["nodes"]), **facts.env}
-            rest = [_expanded(word, facts) for word in rest]
+            rest = [expanded(word, facts) for word in rest]
         processes = counts["total"] or (counts["each"] or 0) * (counts["nodes"] or 1)
         if processes:
             facts.put("~started", processes, name)
@@ -223,4 +168,4 @@ WRAPPERS: dict[str, Callable[[Facts, list[str]], list[str]]] = {
 }
 """Programs that start another one."""
 
-__all__ = ["unwrapped", "words_of"]
+__all__ = ["unwrapped"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 
 from memcalc.errors import InputError
 from memcalc.importers.facts import Facts
-from memcalc.importers.wrappers import unwrapped, words_of
+from memcalc.importers.wrappers import unwrapped
 
 TRAIN = ["torchrun", "--nproc_per_node", "8", "train.py"]
 TEXT = shlex.join(TRAIN)
@@ -82,5 +83,38 @@ def test_dots_of_a_document_are_no_words() -> None:
     assert unwrapped(Facts(), ["vllm serve llama-7b --enforce-eager ..."]) == ["vllm", "serve", "llama-7b", "--enforce-eager"]
 
 
-def test_remarks_and_continued_lines_are_as_in_a_shell() -> None:
-    assert words_of("# first\nA=1 \\\n  b 'c # d'") == ["A=1", "b", "c # d"]
+SCRIPT = """#!/bin/bash
+set -x
+export N=${1:-4}
+ARGS=(
+    --model_name_or_path llama-7b  # a model
+    --bf16
+)
+ARGS+=(--seed "$2")
+if [ -n "$RANK" ]; then echo many; fi
+pip install -r requirements.txt
+python prepare.py --out data
+torchrun --nproc_per_node $N train.py "${ARGS[@]}" "$@"
+"""
+
+
+def test_a_script_is_read_by_its_variables_and_its_launch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.sh").write_text(SCRIPT, encoding="utf-8")
+    for start in (["bash", "run.sh"], ["sh", "-x", "run.sh"], ["./run.sh"]):
+        facts = Facts()
+        words = ["torchrun", "--nproc_per_node", "8", "train.py", "--model_name_or_path", "llama-7b", "--bf16", "--seed", "1", "8", "1"]
+        assert unwrapped(facts, [*start, "8", "1"]) == words
+        assert any("conditions are not followed" in line for line in facts.unused)
+    assert unwrapped(Facts(), ["bash", "run.sh"])[2] == "4"
+
+
+def test_a_script_that_is_elsewhere_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run.sh").write_text(SCRIPT, encoding="utf-8")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(InputError):
+        unwrapped(Facts(), ["bash", "../run.sh"])
+    (tmp_path / "here" / "loop.sh").write_text("bash loop.sh", encoding="utf-8")
+    with pytest.raises(InputError, match="wrapped more than"):
+        unwrapped(Facts(), ["bash", "loop.sh"])

@@ -1,0 +1,174 @@
+"""Lines of shell as words: remarks, continued lines, arrays and variables as a shell would take them, and which part launches. Nothing is run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+
+from memcalc.errors import InputError
+from memcalc.importers.argv import MAX_LENGTH, variables
+from memcalc.importers.facts import Facts
+from memcalc.importers.rules import names
+
+PREPARES = frozenset(
+    names(
+        "if elif for while fi done case esac [ [[ { } cd pip pip3 source . module conda ulimit set unset shift echo printf cat mkdir rm cp mv ls touch chmod "
+        "hf huggingface-cli wandb sleep wait kill trap read local exit return test nvidia-smi git apt apt-get"
+    )
+)
+"""Programs that only make ready for the next one of a line."""
+
+ENDS = re.compile(r"\||\|\||&|[12]?>{1,2}.*|&>.*|<{1,3}|<<\S+|2>&1")
+"""Where a command's own words end in a line of shell."""
+
+MAX_DEPTH = 10
+"""No honest command is wrapped more often, nor has a longer chain of variables."""
+
+MAX_LINES = 200
+"""No honest quotation has more lines."""
+
+_PROMPT = re.compile(r"^\s*(?:[$%>]\s+|!\s*)+(?=[A-Za-z_./])", re.MULTILINE)
+_REMARK = re.compile(r"(?m)^\s*#.*$|(?<=\s)#[^\n'\"]*$")
+TRAINS = r"train|tun|sft|dpo|ppo|grpo|run_clm|\.run\b|launch|vllm|sglang|verl|openrlhf|swift"
+"""What stands in the names of scripts and modules that train or serve."""
+_ARRAY = re.compile(r"^([ \t]*)(\w+)(\+?)=\(([^()]*)\)", re.MULTILINE)
+_ELEMENTS = re.compile(r"\"?\$\{(\w+)\[[@*]\]\}\"?")
+_PRODUCT = re.compile(r"\$\(\(\s*(\d{1,6})\s*\*\s*(\d{1,6})\s*\)\)")
+_SUBSTITUTION = re.compile(r"\$\([^()]*\)|`[^`]*`")
+FOUND_AT_LAUNCH = "$FOUND_AT_LAUNCH"
+"""What stands for a word that a shell would run another command for."""
+_SHELL_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*|\d)(?::?[-=]([^{}]*))?\}|([A-Za-z_]\w*|\d))")
+
+
+def words_of(text: str) -> list[str]:
+    r"""The words of a line of shell, or of several, as a shell would part them; without its remarks and prompts.
+
+    Raises:
+        InputError: a quotation does not end.
+
+    >>> words_of("$ torchrun \\\n  train.py  # the main one\n")
+    ['torchrun', 'train.py']
+    """
+    text = re.sub(r"\\[ \t]*\r?\n", " ", _REMARK.sub("", _PROMPT.sub("", text)))
+    text = _ELEMENTS.sub(r"$\1", _ARRAY.sub(_one_word, text))
+    text = _SUBSTITUTION.sub(FOUND_AT_LAUNCH, _PRODUCT.sub(lambda match: str(int(match.group(1)) * int(match.group(2))), text))
+    words: list[str] = []
+    waiting: list[str] = []
+    for line in text.splitlines():
+        waiting.append(line)
+        try:
+            parted = shlex.split("\n".join(waiting))
+        except ValueError:
+            if len(waiting) > MAX_LINES:
+                break
+            continue
+        words += [*([";"] if words and parted else []), *parted]
+        waiting = []
+    if waiting:
+        raise InputError("is no line of shell: a quotation does not end", where="command")
+    return words
+
+
+def _one_word(match: re.Match[str]) -> str:
+    """An array as a variable of its elements; one that is added to, with what it held."""
+    indent, name, added, elements = match.groups()
+    held = f"${name} " if added else ""
+    return f"{indent}{name}={shlex.quote(held + ' '.join(elements.split()))}"
+
+
+def launching(facts: Facts, words: list[str], *, starts: Callable[[str], bool]) -> list[str]:
+    """The words of the part of a text that launches, with the variables of the parts before it: the first that starts a launcher, or else a program.
+
+    Args:
+        facts: where variables are put.
+        words: of the text.
+        starts: whether a name is that of a launcher, or of what starts one.
+    """
+    best: tuple[int, list[str], Mapping[str, str]] = (-1, [], facts.env)
+    for part in _separated_parts(words):
+        env, rest = variables(part, known=facts.env)
+        facts.env = {**facts.env, **env}
+        rest = _called(facts, rest)
+        likely = _likely(rest, starts)
+        if likely > best[0]:
+            best = (likely, rest, facts.env)
+        if likely == SURE:
+            break
+    _, words, facts.env = best
+    end = next((at for at, word in enumerate(words) if ENDS.fullmatch(word)), len(words))
+    return [part for word in words[:end] for part in _parts(word, facts)]
+
+
+def _called(facts: Facts, words: list[str]) -> list[str]:
+    """Words of which the first is a variable that holds a command, or ``eval``, as that command's."""
+    words = words[1:] if words[:1] == ["eval"] else words
+    if not words or "$" not in words[0]:
+        return words
+    made = expanded(words[0], facts)
+    return [*(words_of(made) if made != words[0] and " " in made else [made]), *words[1:]]
+
+
+def _separated_parts(words: list[str]) -> Iterator[list[str]]:
+    part: list[str] = []
+    for word in words:
+        if word in ("&&", ";"):
+            yield part
+            part = []
+        elif word.endswith(";"):
+            yield [*part, word.rstrip(";")]
+            part = []
+        else:
+            part.append(word)
+    yield part
+
+
+SURE = 3
+LAUNCHES = {
+    "uv": ("run",), "docker": ("run", "exec"), "podman": ("run", "exec"), "ray": ("job",), "accelerate": ("launch",), "tune": ("run",), "axolotl": ("train",),
+    "vllm": ("serve",), "swift": ("sft", "pt", "rlhf", "infer", "deploy"), "megatron": ("sft", "pt", "rlhf"),
+}  # fmt: skip
+"""What programs must be told for it to be a launch, and no preparation of one."""
+
+
+def _likely(words: list[str], starts: Callable[[str], bool]) -> int:
+    """How much the words look like a launch: a launcher, a script that trains by its name, another program, what only makes ready."""
+    if not words or (words[0] in PREPARES and words[:2] != ["conda", "run"]):
+        return -1
+    name = words[0].rpartition("/")[2].lower()
+    if words[1:2] and words[1] not in LAUNCHES.get(name, words[1]):
+        return 0
+    if name.startswith("python"):
+        return SURE - 1 if re.search(TRAINS, " ".join(words[1:4])) else 1
+    return SURE if starts(name) else 0
+
+
+def _parts(word: str, facts: Facts) -> list[str]:
+    """A word with its variables put in; one that is a variable of several arguments, as those."""
+    made = expanded(word, facts)
+    if made == word or not _SHELL_VARIABLE.fullmatch(word) or not re.match(r"\s*-", made):
+        return [made]
+    return words_of(made)
+
+
+def expanded(word: str, facts: Facts) -> str:
+    """A word with the variables that stand before the command, and with defaults that it gives itself."""
+    room = MAX_LENGTH
+
+    def one(match: re.Match[str]) -> str:
+        nonlocal room
+        name = match.group(1) or match.group(3)
+        made = facts.env.get(name, match.group() if match.group(2) is None else match.group(2))
+        room -= len(made)
+        if room < 0:
+            raise InputError(f"${name} makes a word of more than {MAX_LENGTH:,} characters", where="command")
+        return made
+
+    for _ in range(MAX_DEPTH if "${oc." not in word else 0):
+        before, word = word, _SHELL_VARIABLE.sub(one, word)
+        if word == before:
+            break
+    return word
+
+
+__all__ = ["MAX_DEPTH", "expanded", "launching", "words_of"]

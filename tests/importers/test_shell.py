@@ -1,0 +1,45 @@
+"""Lines of shell as words."""
+
+from __future__ import annotations
+
+import pytest
+
+from memcalc.errors import InputError
+from memcalc.importers.facts import Facts
+from memcalc.importers.shell import expanded, launching, words_of
+
+
+def test_remarks_and_continued_lines_are_as_in_a_shell() -> None:
+    assert words_of("# first\nA=1 \\\n  b 'c # d'") == ["A=1", "b", "c # d"]
+
+
+def test_lines_are_apart_where_no_quotation_is_open() -> None:
+    assert words_of("a 'b\nc'\nd") == ["a", "b\nc", ";", "d"]
+
+
+def test_an_array_is_a_variable_of_its_elements() -> None:
+    facts = Facts()
+    words = words_of("ARGS=(--a 1\n  --b 'x y')\nARGS+=(--c)\ntorchrun ${ARGS[@]} t.py")
+    assert launching(facts, words, starts=lambda name: name == "torchrun") == ["torchrun", "--a", "1", "--b", "x y", "--c", "t.py"]
+
+
+def test_a_command_may_stand_in_a_variable() -> None:
+    for text in ("CMD='torchrun t.py'\n$CMD --a", "CMD='torchrun t.py'\neval $CMD --a"):
+        assert launching(Facts(), words_of(text), starts=lambda name: name == "torchrun") == ["torchrun", "t.py", "--a"]
+
+
+def test_a_launcher_goes_before_programs_that_stand_earlier() -> None:
+    text = "python prepare.py && accelerate config; pip install x; uv pip install y\naccelerate launch t.py\ntorchrun u.py"
+    assert launching(Facts(), words_of(text), starts=lambda name: name in ("accelerate", "torchrun", "uv")) == ["accelerate", "launch", "t.py"]
+    assert launching(Facts(), words_of("python a.py\npython train.py"), starts=lambda _name: False) == ["python", "train.py"]
+
+
+def test_variables_that_grow_are_refused() -> None:
+    facts = Facts()
+    facts.env = {"A": "x" * 60_000}
+    with pytest.raises(InputError, match="more than"):
+        expanded("$A$A", facts)
+    with pytest.raises(InputError, match="more than"):
+        launching(Facts(), words_of("A=xx\n" + "A=$A$A$A\n" * 40 + "torchrun $A"), starts=lambda name: name == "torchrun")
+    with pytest.raises(InputError, match="does not end"):
+        words_of('echo "a\n' + "b\n" * 1000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memcalc.code.transformers.distillation import distillation
 from memcalc.code.transformers.log_probs import logits, odds, policy, policy_by_kernel, policy_in_fp32, policy_in_place, preference
+from memcalc.code.transformers.policy_chunks import policy_by_chunks
 from memcalc.code.transformers.tiles import tiles
 
 OBJECTIVES = {
@@ -12,6 +13,7 @@ OBJECTIVES = {
     "margin": preference,
     "odds": odds,
     "policy": policy,
+    "policy by chunks": policy_by_chunks,
     "policy by kernel": policy_by_kernel,
     "policy in fp32": policy_in_fp32,
     "policy in place": policy_in_place,

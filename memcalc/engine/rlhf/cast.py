@@ -73,7 +73,9 @@ def _refuse(run: Run, task: Task) -> None:
         raise InputError(f"task {run.task} over pipeline stages is known for code megatron; use that, or dp or tp", where="sharding.pp")
     if run.images:
         raise InputError(f"task {run.task} with images is not known to memcalc; leave images out", where="images")
-    if run.code != "megatron" and run.loss != "cross_entropy" and (run.loss != "chunked" or task.objective not in IN_TILES):
+    in_tiles = run.loss == "chunked" and task.objective in IN_TILES
+    fused = run.loss == "fused_linear" and task.is_online and habits_of(run).fused is not None
+    if run.code != "megatron" and run.loss != "cross_entropy" and not (in_tiles or fused):
         also = " or in tiles (chunked)" if task.objective in IN_TILES else ""
         raise InputError(f"task {run.task} takes log-probabilities of whole logits{also}; loss {run.loss} is for task train", where="loss")
     if run.new_tokens:

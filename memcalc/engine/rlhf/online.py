@@ -146,6 +146,9 @@ class _Phases:
         """How the actor's head is asked: for the answer's tokens, or for all where the trainer takes whole logits or packs."""
         if self.run.code == "megatron":
             return Objective(self.habits.megatron[self.run.loss], None, entropy, self.run.rl.logprob_chunk)
+        if self.run.loss == "fused_linear":
+            assert self.habits.fused is not None
+            return Objective(self.habits.fused, None, entropy)
         whole = (self.habits.whole and self.run.rl.remove_padding) or self.run.rl.max_token_len is not None
         name = "tiles" if self.run.loss == "chunked" else self.habits.objective
         return Objective(name, None if whole else self.answer, entropy)

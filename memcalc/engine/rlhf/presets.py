@@ -20,6 +20,7 @@ class Habits:
 
     Attributes:
         objective: what it takes of the actor's head.
+        fused: the same under loss fused_linear.
         megatron: the same of Megatron's output layer, by the loss of the run.
         whole: of all tokens, not of the answer's only.
         gathers: under stage 3 the whole actor is brought together to generate.
@@ -30,6 +31,7 @@ class Habits:
     """
 
     objective: str = "policy"
+    fused: str | None = None
     megatron: Mapping[str, str] = field(default_factory=lambda: {"cross_entropy": "policy"})
     whole: bool = False
     gathers: bool = False
@@ -100,7 +102,13 @@ PRESETS: dict[str, Preset] = {
             "rl": {"kl": "none", "entropy": "whole"},
             "serving": {"max_num_seqs": 256, "max_num_batched_tokens": 8192},
         },
-        habits=Habits("policy by kernel", whole=True, plain_updates=True, megatron={"cross_entropy": "policy divided", "fused_linear": "policy in pieces"}),
+        habits=Habits(
+            objective="policy by kernel",
+            fused="policy by chunks",
+            megatron={"cross_entropy": "policy divided", "fused_linear": "policy in pieces"},
+            whole=True,
+            plain_updates=True,
+        ),
     ),
     "openrlhf": Preset(
         "OpenRLHF 0.10",
@@ -133,7 +141,7 @@ PRESETS: dict[str, Preset] = {
             "roles": {"actor": AWAY, "reference": {"shares": "storage"}},
         },
         {"ppo": {"roles": {"critic": AWAY}}},
-        habits=Habits("policy in fp32", whole=True, megatron={"cross_entropy": "policy by log-softmax", "fused_linear": "policy by chunks"}),
+        habits=Habits(objective="policy in fp32", whole=True, megatron={"cross_entropy": "policy by log-softmax", "fused_linear": "policy by chunks"}),
     ),
 }
 """By name. TRL: trainer/grpo_config.py, rloo_config.py, experimental/ppo/ppo_config.py. verl: trainer/config/_generated_ppo_trainer.yaml; entropies in

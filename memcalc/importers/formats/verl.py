@@ -125,6 +125,7 @@ KEYS: dict[str, Rule] = {
     "actor_rollout_ref.model.use_remove_padding": switch("rl.remove_padding"),
     "actor_rollout_ref.model.use_liger": liger.without_labels,
     "actor_rollout_ref.model.use_fused_kernels": switch("loss", "fused_linear", "cross_entropy"),
+    "actor_rollout_ref.model.fused_kernel_options.impl_backend": unless("torch", why="under FSDP torch's chunks of 512 tokens are counted"),
     f"{ACTOR}strategy": lambda facts, entry: facts.put("~strategy", entry.word, entry.where),
     f"{ACTOR}ppo_micro_batch_size_per_gpu": whole_number("micro_batch"),
     f"{ACTOR}ppo_micro_batch_size": whole_number("~micro_total"),

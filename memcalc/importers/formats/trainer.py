@@ -234,15 +234,15 @@ FORMAT = Format(
         *adapters.IGNORED,
         *scripts.IGNORED,
         *names(
-            "num_generations_* temperature top_p top_k reward_* max_prompt_tokens loss_weights label_smoothing* pad_token eos_token "
-            "assistant_only_loss completion_only_loss eval_packing shuffle_dataset model_init_kwargs sync_ref_model attn_kwargs "
-            "script_args config_name model_adapter_name num_beams num_proc f_divergence* generate_during_eval truncation_mode loss_weights ld_alpha "
-            "discopop_tau use_weighting simpo_gamma disable_dropout router_aux_loss_coef pad_to_multiple_of importance_sampling_level epsilon* delta "
-            "mask_truncated_completions log_completions log_unique_prompts num_completions_to_print scale_rewards min_p repetition_penalty "
-            "generation_kwargs cache_implementation vllm_server_* vllm_group_port vllm_model_impl vllm_importance_* vllm_structured_* ds3_gather_* "
-            "top_entropy_quantile sapo_* vespo_* use_bias_correction_kl off_policy_* entropy_coef* multi_objective_aggregation lmbda seq_kd gamma lam "
-            "cliprange* vf_coef kl_coef whiten_rewards missing_eos_penalty stop_token* max_tool_calling_iterations ignore_bias_buffers normalize_advantages "
-            "reward_clip_range log_multimodal use_adaptive_entropy is_encoder_decoder dataset_text_field backend temperature"
+            "num_generations_* temperature top_p top_k reward_* max_prompt_tokens loss_weights label_smoothing* pad_token eos_token assistant_only_loss "
+            "completion_only_loss eval_packing shuffle_dataset model_init_kwargs sync_ref_model attn_kwargs script_args system_prompt pass_rate_* "
+            "config_name model_adapter_name num_beams num_proc f_divergence* generate_during_eval truncation_mode ld_alpha discopop_tau use_weighting "
+            "simpo_gamma disable_dropout router_aux_loss_coef pad_to_multiple_of importance_sampling_level epsilon* delta mask_truncated_completions "
+            "log_completions log_unique_prompts num_completions_to_print scale_rewards min_p repetition_penalty generation_kwargs cache_implementation "
+            "vllm_server_* vllm_group_port vllm_model_impl vllm_importance_* vllm_structured_* ds3_gather_* top_entropy_quantile sapo_* vespo_* "
+            "use_bias_correction_kl off_policy_* entropy_coef* multi_objective_aggregation lmbda seq_kd gamma lam cliprange* vf_coef kl_coef whiten_rewards "
+            "missing_eos_penalty stop_token* max_tool_calling_iterations ignore_bias_buffers normalize_advantages reward_clip_range log_multimodal "
+            "use_adaptive_entropy is_encoder_decoder dataset_text_field backend"
         ),
     ),
     defaults={"micro_batch": 8, "grad_accum": 1, "optimizer": "adamw_torch_fused"},

@@ -146,9 +146,9 @@ def _likely(words: list[str], starts: Callable[[str], bool]) -> int:
 def _parts(word: str, facts: Facts) -> list[str]:
     """A word with its variables put in; one that is a variable of several arguments, as those."""
     made = expanded(word, facts)
-    if made == word or not _SHELL_VARIABLE.fullmatch(word) or not re.match(r"\s*-", made):
+    if made == word or not _SHELL_VARIABLE.fullmatch(word) or not re.match(r"\s*[\"']?-", made):
         return [made]
-    return words_of(made)
+    return [part for found in words_of(made) for part in (found.split() if found.startswith("--") else [found])]
 
 
 def expanded(word: str, facts: Facts) -> str:

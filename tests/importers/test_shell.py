@@ -19,8 +19,8 @@ def test_lines_are_apart_where_no_quotation_is_open() -> None:
 
 def test_an_array_is_a_variable_of_its_elements() -> None:
     facts = Facts()
-    words = words_of("ARGS=(--a 1\n  --b 'x y')\nARGS+=(--c)\ntorchrun ${ARGS[@]} t.py")
-    assert launching(facts, words, starts=lambda name: name == "torchrun") == ["torchrun", "--a", "1", "--b", "x y", "--c", "t.py"]
+    words = words_of("ARGS=(--a 1\n  --b 'x y')\nARGS+=(--c)\nMORE=('--d 4')\ntorchrun ${ARGS[@]} ${MORE[@]} t.py")
+    assert launching(facts, words, starts=lambda name: name == "torchrun") == ["torchrun", "--a", "1", "--b", "x y", "--c", "--d", "4", "t.py"]
 
 
 def test_a_command_may_stand_in_a_variable() -> None:

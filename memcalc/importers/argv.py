@@ -59,10 +59,10 @@ def _added(name: str, value: str, *, before: str) -> str:
     Raises:
         InputError: it grows without end.
     """
-    parts = re.split(rf"\$(?:\{{{name}\}}|{name}\b)", value)
-    if len(value) + (len(parts) - 1) * len(before) > MAX_LENGTH:
+    itself = re.compile(rf"\$(?:\{{{name}(?::?[-=]((?:[^{{}}]|\{{[^{{}}]*\}})*))?\}}|{name}\b)")
+    if len(value) + len(itself.findall(value)) * len(before) > MAX_LENGTH:
         raise InputError(f"${name} holds more than {MAX_LENGTH:,} characters", where="command")
-    return before.join(parts)
+    return itself.sub(lambda match: before or (match.group(1) or "").strip("\"'"), value)
 
 
 def split(argv: Sequence[str], *, switches: frozenset[str] = frozenset()) -> Words:

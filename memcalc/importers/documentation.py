@@ -28,9 +28,9 @@ the framework.
 A Python script (`.py`) is read by its calls of transformers, PEFT, TRL, Unsloth and vLLM, as the file of one of these; it is parsed, never run, and what it
 does not write down is listed.
 
-A launch command is found behind `sudo`, `nohup`, `numactl`, `uv run`, `conda run`, `srun`, `mpirun`, `ray job submit --`, `docker run`, `bash -c` and their
-kin (`memcalc check -- docker run … vllm/vllm-openai --model …`), with the variables that stand before it. Of a shell script (`memcalc check -- bash train.sh 8`)
-its variables, arrays and its launch are read, without following conditions and loops: nothing is run.
+A launch command is found behind `sudo`, `nohup`, `numactl`, `uv run`, `conda run`, `srun`, `mpirun`, `ray job submit --`, `docker run`, `bash -c` and
+their kin (`memcalc check -- docker run … vllm/vllm-openai --model …`), with the variables that stand before it. Of a shell script
+(`memcalc check -- bash train.sh 8`) variables, arrays and the launch are read, without following conditions and loops: nothing is run.
 """
 SAMPLES = (
     *(2, True, False, 0.5, {"enabled": True}, ["x"]),

@@ -38,7 +38,7 @@ _PRODUCT = re.compile(r"\$\(\(\s*(\d{1,6})\s*\*\s*(\d{1,6})\s*\)\)")
 _SUBSTITUTION = re.compile(r"\$\([^()]*\)|`[^`]*`")
 FOUND_AT_LAUNCH = "$FOUND_AT_LAUNCH"
 """What stands for a word that a shell would run another command for."""
-_SHELL_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*|\d)(?::?[-=]([^{}]*))?\}|([A-Za-z_]\w*|\d))")
+_SHELL_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*|\d)(?::?[-=]((?:[^{}]|\{[^{}]*\})*))?\}|([A-Za-z_]\w*|\d))")
 
 
 def words_of(text: str) -> list[str]:

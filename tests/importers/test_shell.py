@@ -34,6 +34,11 @@ def test_a_launcher_goes_before_programs_that_stand_earlier() -> None:
     assert launching(Facts(), words_of("python a.py\npython train.py"), starts=lambda _name: False) == ["python", "train.py"]
 
 
+def test_defaults_of_variables_may_be_of_themselves_and_hold_others() -> None:
+    text = 'N=${N:-4}\nM="${M:-${HOME_OF}/m}"\nHOME_OF=/h\ntorchrun --n $N --m $M --k ${K:-${N}} --o ${1:-5} t.py'
+    assert launching(Facts(), words_of(text), starts=lambda name: name == "torchrun")[2::2] == ["4", "/h/m", "4", "5"]
+
+
 def test_variables_that_grow_are_refused() -> None:
     facts = Facts()
     facts.env = {"A": "x" * 60_000}

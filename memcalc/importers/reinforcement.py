@@ -88,7 +88,9 @@ def _online(facts: Facts) -> None:
         facts.put("rollout.prompt_length", facts.get("~prompt"), facts.where("~prompt"))
     if facts.found.get("seq_len") is not None and facts.found["seq_len"].is_default:
         del facts.found["seq_len"]
-    if facts.get("rollout.engine") != "vllm":
+    if facts.get("rollout.engine") == "vllm":
+        facts.default("rollout.cards", "same", f"{TRL}, vllm_mode colocate; old ones have a server on other cards")
+    else:
         for name in ("rollout.gpu_memory_utilization", "rollout.tensor_parallel_size", "rollout.sleep_level", "rollout.cards"):
             facts.found.pop(name, None)
     total, each = facts.get("~generation_batch"), facts.cards * whole(facts.get("micro_batch", 8), name="micro_batch")

@@ -22,6 +22,7 @@ from typing import Any
 from memcalc.engine import allocator, lengths
 from memcalc.engine.estimate import estimate
 from memcalc.engine.result import Estimate, RankEstimate
+from memcalc.engine.verdict import WORKSPACES
 from memcalc.formulas import overheads
 from memcalc.importers import import_files
 from memcalc.report.words import DOES_NOT_FIT, FITS, TIGHT, state
@@ -125,13 +126,18 @@ def _weights(rank: RankEstimate) -> int:
     return sum(t.bytes for t in rank.instants[0].terms if t.path.startswith("weights/"))
 
 
+def _workspaces(rank: RankEstimate) -> int:
+    """Of libraries: torch's allocator hands them out, so that its counters hold them."""
+    return sum(term.bytes for term in rank.device if term.path == WORKSPACES)
+
+
 def _at(name: str) -> Callable[[RankEstimate], int]:
     return lambda rank: next(i for i in rank.instants if i.name == name).allocated_bytes
 
 
 _READ: dict[str, Callable[[RankEstimate], int]] = {
-    "allocated": lambda rank: rank.allocated_bytes,
-    "reserved": lambda rank: rank.reserved_bytes,
+    "allocated": lambda rank: rank.allocated_bytes + _workspaces(rank),
+    "reserved": lambda rank: rank.reserved_bytes + _workspaces(rank),
     "device": lambda rank: rank.device_bytes,
     "weights": _weights,
     "start": _at("start"),
@@ -171,12 +177,12 @@ HEAD = """# Accuracy on measured runs
 Other people's runs, each against its own counter. Written by `make accuracy`; the facts are in `tests/data/measured.json`. An error is
 estimated over measured, less one: below zero memcalc says less than was seen.
 
-Inference with LitGPT, and NeMo Automodel's training under `fsdp2` with its own checkpoints, run here as transformers' modules. Figures of reserved memory hold the history of the caching allocator: memcalc
-replays equal steps, or with `lengths` steps of several. The runs of ms-swift are
-its own launch commands, read as they are; their figures are comments in its examples, whose counter is not stated: they are compared with
+Inference with LitGPT, and NeMo Automodel's training under `fsdp2` with its own checkpoints, run here as transformers' modules. Figures of
+reserved memory hold the history of the caching allocator: memcalc replays equal steps, or with `lengths` steps of several. The runs of ms-swift
+are its own launch commands, read as they are; their figures are comments in its examples, whose counter is not stated: they are compared with
 reserved memory, which fits those without Megatron, while those with it look like nvidia-smi's (see what is missing); that their confidence is
-low is said here, not by them. Near half of the runs of high or medium confidence are of one
-bench: without it the median is within a twentieth as well, and nine in ten are not within a tenth.
+low is said here, not by them. Near half of the runs of high or medium confidence are of one bench: without it the median is within a twentieth
+as well, and nine in ten are within a tenth.
 """
 
 

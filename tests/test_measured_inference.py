@@ -29,7 +29,7 @@ def error(row: dict[str, Any]) -> float:
     if row.get("untied"):  # the quantised checkpoint holds the tied table twice
         model = read_model(row["model"])
         found += model.vocab_size * model.hidden_size * 2
-    return float((found + workspace_bytes(hopper=row["hopper"])) / (row["value_gib"] * 2**30) - 1)
+    return float((found + workspace_bytes(hopper=row["hopper"], training=False)) / (row["value_gib"] * 2**30) - 1)
 
 
 def errors(rows: list[dict[str, Any]]) -> list[float]:

@@ -40,6 +40,7 @@ OF_CODE: dict[str, tuple[str, ...]] = {
     "moe_pad_expert_input_to_capacity": ("megatron",),
     "moe_token_dispatcher_type": ("megatron",),
     "moe_router_dtype": ("megatron",),
+    "moe_grouped_gemm": ("megatron",),
     "moe_permute_fusion": ("megatron",),
     "apply_rope_fusion": ("megatron",),
 }

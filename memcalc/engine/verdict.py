@@ -16,6 +16,7 @@ from memcalc.specs.job import Job
 from memcalc.specs.run import Run
 from memcalc.units import gib, parse_bytes
 
+WORKSPACES = "device/library workspaces"
 SOURCE = "c10/cuda/CUDACachingAllocator.cpp, played through the step's tensors"
 
 
@@ -67,9 +68,10 @@ def device_terms(job: Job) -> tuple[Term, ...]:
     card = find_gpu(job.run.hardware.gpu) if job.run.hardware.gpu is not None else None
     ranks = strategy_for(job).communicators(job)
     groups = overheads.communicators(ranks)
+    workspaces = overheads.workspace_bytes(hopper=card is not None and card.hopper, training=job.run.task != "inference")
     return (
         Term("device/context", overheads.CUDA_CONTEXT_BYTES, "read", {}, "an A100 with torch 2.1.1, modules loaded lazily"),
-        Term("device/library workspaces", overheads.workspace_bytes(hopper=card is not None and card.hopper), "cublas + cublasLt", {}, "ATen/cuda"),
+        Term(WORKSPACES, workspaces, "cublas + cublasLt, of each thread", {}, "ATen/cuda"),
         *(Term(f"device/communicator of {name}", n, "read", {"ranks": ranks[name]}, "aiconfigurator, nccl_mem") for name, n in groups.items()),
     )
 

@@ -31,15 +31,22 @@ NCCL_GROUP_BYTES = 392 * MiB
 """One NCCL communicator of four or more ranks: the same place."""
 
 
-def workspace_bytes(*, hopper: bool) -> int:
-    """Workspaces of cuBLAS and cuBLASLt for one stream; torch's own allocator hands them out.
+def workspace_bytes(*, hopper: bool, training: bool) -> int:
+    """Workspaces of cuBLAS and cuBLASLt on one stream; torch's own allocator hands them out, and counts them among what is allocated.
 
-    Source: aten/src/ATen/cuda/CublasHandlePool.cpp and CUDABlas.cpp.
+    Handles are those of a thread, and the backward pass has a thread of its own.
 
-    >>> workspace_bytes(hopper=False)
-    9568256
+    Source: aten/src/ATen/cuda/CublasHandlePool.cpp, ``getCurrentCUDABlasHandle``, and CUDABlas.cpp.
+
+    Args:
+        hopper: the card is of Hopper's generation or later.
+        training: there is a backward pass.
+
+    >>> workspace_bytes(hopper=False, training=False), workspace_bytes(hopper=True, training=True) // 2**20
+    (9568256, 66)
     """
-    return (HOPPER_WORKSPACE_BYTES if hopper else CUBLAS_WORKSPACE_BYTES) + CUBLASLT_WORKSPACE_BYTES
+    once = (HOPPER_WORKSPACE_BYTES if hopper else CUBLAS_WORKSPACE_BYTES) + CUBLASLT_WORKSPACE_BYTES
+    return once * (1 + training)
 
 
 def nccl_bytes(num_ranks: int) -> int:

@@ -85,6 +85,7 @@ class ShardingSpec(Spec):
     moe_pad_expert_input_to_capacity: bool = Field(False, description="megatron: experts always get as many tokens as their capacity")
     moe_token_dispatcher_type: Literal["alltoall", "allgather"] = Field("alltoall", description="megatron: how tokens get to their experts")
     moe_router_dtype: Literal["fp32", "fp64"] | None = Field(None, description="megatron: dtype of the router's logits; by default the model's")
+    moe_grouped_gemm: bool = Field(True, description="megatron: products of experts run together, in workspaces of their own; false: one by one")
     moe_permute_fusion: bool = Field(False, description="megatron: rows are put in order by Transformer Engine's kernels")
     apply_rope_fusion: bool = Field(True, description="megatron: rotary positions are applied by one kernel")
     bucket_cap_mb: Annotated[float, Field(gt=0)] = Field(25, description="ddp: size of a bucket in MiB")

@@ -18,7 +18,7 @@ def test_micro_batches_in_flight_take_their_own_room_and_no_more() -> None:
     assert answer.verdict is not None
     assert answer.verdict.fits
     assert all(rank.reservation.num_releases == 0 for rank in answer.ranks)
-    free = estimate(read_run("llama-3.1-8b", seq_len=400_000, **(keys | {"gpu": None})))
+    free = estimate(read_run("llama-3.1-8b", seq_len=400_000, **(keys | {"gpu": "h200-141g"})))
     assert [rank.reserved_bytes for rank in free.ranks] == [rank.reserved_bytes for rank in answer.ranks]
 
 

@@ -14,10 +14,10 @@ def test_a_communicator_for_each_dimension_that_has_ranks() -> None:
 
 
 def test_the_device_holds_more_than_the_allocator() -> None:
-    """On the card: what is reserved, a context, workspaces, communicators; each by name."""
+    """On the card: what is reserved, a context, workspaces of two threads, communicators; each by name."""
     answer = estimate(Run.model_validate({"model": "llama-7b", "seq_len": 128, "sharding": {"tp": 2}, "hardware": {"gpu": "h100-80g"}}))
     rank = answer.most_loaded
     assert [t.path for t in rank.device] == ["device/context", "device/library workspaces", "device/communicator of tp"]
-    assert rank.device_bytes - rank.reserved_bytes == overheads.CUDA_CONTEXT_BYTES + 33 * MiB + 342 * MiB
+    assert rank.device_bytes - rank.reserved_bytes == overheads.CUDA_CONTEXT_BYTES + 2 * 33 * MiB + 342 * MiB
     assert answer.verdict is not None
     assert answer.verdict.device_bytes == rank.device_bytes

@@ -38,7 +38,7 @@ def budget(job: Job, rank: Rank) -> Budget:
         assumptions.append(f"gpu_memory_utilization {UTILIZATION}")
     requested = formulas.vllm_requested_bytes(card.capacity_bytes, utilization)
     activations, notes = profile(job, rank, tokens=tokens, seqs=seqs)
-    workspace = overheads.workspace_bytes(hopper=generation(card) != "other")
+    workspace = overheads.workspace_bytes(hopper=generation(card) != "other", training=False)
     others = (*graphs(job, rank, seqs=seqs), *held(job, rank), Term("workspaces", workspace, "cublas + cublasLt", {}, "ATen/cuda"))
     together = job.mesh.dp if has_experts(rank) else 1
     groups = overheads.communicators({"tp": job.mesh.tp, "pp": job.mesh.pp, "dp": together, "ep": job.mesh.tp * together if together > 1 else 1})

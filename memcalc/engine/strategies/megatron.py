@@ -185,8 +185,8 @@ class Engine(Routed):
 
     def _workspaces(self, walk: Walk) -> None:
         """What Transformer Engine's products work in."""
-        card = self.job.run.hardware.gpu
-        size = megatron.workspace_bytes(hopper=card is not None and find_gpu(card).hopper, experts=any(map(experts_of, self.plan.parts)))
+        card, together = self.job.run.hardware.gpu, self.job.run.sharding.moe_grouped_gemm and any(map(experts_of, self.plan.parts))
+        size = megatron.workspace_bytes(hopper=card is not None and find_gpu(card).hopper, experts=together)
         walk.alloc("buffers/workspaces of products", size, Reason("one, and one for each stream of experts' products", {}, "TransformerEngine, gemm.py"))
 
     def _global_buffer(self, walk: Walk) -> None:

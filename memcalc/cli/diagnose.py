@@ -66,11 +66,13 @@ def ladder(found: Diagnosis, job: Run | None, out: Sink) -> str:
     from memcalc.report.style import Style
     from memcalc.whatif.advise import advise
     from memcalc.whatif.diagnose import SHOWN
-    from memcalc.whatif.serving_advice import advise_server
+    from memcalc.whatif.serving_advice import LARGER_SHARE, advise_server
 
     style = Style(out.width, out.colour)
     if job.code in SERVERS:
         served = advise_server(job) if job.hardware.gpu is not None else None
+        if served is not None and any(cause.name == "beside its share" for finding in found.findings for cause in finding.causes):
+            served = served._replace(changes=tuple(one for one in served.changes if one.change.name != LARGER_SHARE))
         return "" if served is None else serving_advice.text(served, style) if out.format == "table" else serving_advice.markdown(served)
     at = next((f.position.name for f in found.findings if f.position is not None and f.position.name in SHOWN), "")
     advice = advise(_showing(job, SHOWN.get(at, {})), limit_bytes=found.limit_bytes)

@@ -163,6 +163,14 @@ def _loading(f: dict[str, Any]) -> str:
     )
 
 
+def _beside(f: dict[str, Any]) -> str:
+    by = f", by {f['lower_by']:.2f} or more" if f["lower_by"] else ""
+    return (
+        "the server's share of the card leaves too little beside it for a step or a request (activations, images, graphs): "
+        f"lower {f['key']}{by}, or the tokens and sequences of a step; a larger share makes it worse"
+    )
+
+
 def _host(f: dict[str, Any]) -> str:
     held = f": the process held {_g(f['held_bytes'])}" if f["held_bytes"] else ""
     needs = f"; the estimate has {_g(f['estimate_bytes'])} for the ranks of one node" if f["estimate_bytes"] else ""
@@ -184,6 +192,7 @@ WORDS: dict[str, Any] = {
     "checkpoint save": _saving,
     "refusal": _refused,
     "loading": _loading,
+    "beside its share": _beside,
     "host memory": _host,
     "evaluation": lambda _: "an evaluation, not the step: its batches are larger, or their logits are kept (eval_accumulation_steps, prediction_loss_only)",
     "library": lambda f: (

@@ -22,6 +22,8 @@ MAX_CHANGES = 3
 SHARES = {"vllm": ("gpu_memory_utilization", 0.95), "sglang": ("mem_fraction_static", 0.92), "trtllm": ("free_gpu_memory_fraction", 0.95)}
 """The key of an engine's share of its card, and the largest that is proposed: each a little above the engine's default."""
 
+LARGER_SHARE = "a larger share of the card"
+
 LENGTHS, ROUND = 512, 256
 """No shorter sequence is proposed; and of those only multiples of this."""
 
@@ -207,7 +209,7 @@ def _offload(job: Job) -> Iterator[Keys]:
 
 
 CHANGES: tuple[Change, ...] = (
-    Change("a larger share of the card", _share, "none, where nothing else runs there; what the driver and other processes need must stay free"),
+    Change(LARGER_SHARE, _share, "none, where nothing else runs there; what the driver and other processes need must stay free"),
     Change("fewer sequences in a step", _sequences, "fewer requests at once; the profiling run's sampler needs less"),
     Change("no graphs", _graphs, "slower steps at small batches"),
     Change("a shorter longest sequence", _length, "longer requests are turned away"),

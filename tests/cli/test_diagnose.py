@@ -55,3 +55,20 @@ def test_keys_of_a_run_without_its_model_are_not_passed_over(cli: Cli, log: str)
 
 def test_a_log_that_is_not_there_is_said_in_one_line(cli: Cli) -> None:
     assert "cannot be read" in cli.refused("diagnose", "/no/such/train.log")
+
+
+BESIDE = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.93 GiB. GPU 0 has a total capacity of 79.14 GiB of which 3.79 GiB is free. "
+    "Process 13118 has 75.33 GiB memory in use. Of the allocated memory 73.96 GiB is allocated by PyTorch, and 639.99 MiB is reserved by PyTorch but "
+    "unallocated.\n"
+)
+
+
+def test_a_server_that_starts_and_then_finds_no_room_is_given_a_smaller_share(cli: Cli, tmp_path: Path) -> None:
+    """https://github.com/sgl-project/sglang/issues/4547: a request with images, beside weights and cache."""
+    file = tmp_path / "server.log"
+    file.write_text(BESIDE, encoding="utf-8")
+    command = "python3 -m sglang.launch_server --model-path Qwen/Qwen2.5-VL-7B-Instruct"
+    said = " ".join(cli("diagnose", str(file), "--gpu", "a100-80g", "--", *command.split()).out.split())
+    assert "lower mem_fraction_static, by 0.02 or more" in said
+    assert "a larger share of the card" not in said

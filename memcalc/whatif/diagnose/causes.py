@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import ceil
 from typing import Any, NamedTuple
 
 from memcalc.engine.cache import Policy, layer_caches, token_bytes
@@ -15,6 +16,7 @@ from memcalc.whatif.diagnose.message import Size
 from memcalc.whatif.diagnose.position import Position
 from memcalc.whatif.diagnose.wordings.deepspeed import HOST
 from memcalc.whatif.diagnose.wordings.vllm import POOLS
+from memcalc.whatif.serving_advice import SHARES
 
 LATE = 10
 """A failure after more steps than this is not one of the steady state: every kind of step had been there."""
@@ -209,6 +211,23 @@ def loading(scene: Scene) -> Cause | None:
     return Cause("loading", {"allocated_bytes": allocated.bytes, "budget_bytes": asked.serving.budget_bytes, "weights_bytes": asked.weights_bytes})
 
 
+def beside_share(scene: Scene) -> Cause | None:
+    """A server that starts, and holds its weights: what a request needs beside its share of the card was not there."""
+    asked, m = scene.asked, scene.crash.message
+    if asked is None or asked.serving is None or m.kind != "device" or asked.job.run.code not in SHARES or not asked.fits:
+        return None
+    held = m.allocated
+    if asked.serving.max_concurrency < 1 or loading(scene) is not None or (held is not None and held.bytes < asked.weights_bytes):
+        return None
+    short = m.wanted.bytes - m.free.bytes if m.wanted is not None and m.free is not None else 0
+    return Cause("beside its share", {"key": SHARES[asked.job.run.code][0], "lower_by": _hundredths(short, m.capacity), "weights_bytes": asked.weights_bytes})
+
+
+def _hundredths(short_bytes: int, capacity: Size | None) -> float | None:
+    """Hundredths of a card that hold so much; None where that is not known."""
+    return None if capacity is None or short_bytes <= 0 else ceil(100 * short_bytes / capacity.bytes) / 100
+
+
 def host(scene: Scene) -> Cause | None:
     """The host's memory, not the card's."""
     m = scene.crash.message
@@ -232,7 +251,7 @@ def full(scene: Scene) -> Cause | None:
 
 
 CAUSES: tuple[Callable[[Scene], Cause | None], ...] = (
-    host, refused, library, loading, not_sharded, saving, evaluating, long_sample, unexplained, does_not_fit, fragmented, other_processes, full
+    host, refused, library, loading, beside_share, not_sharded, saving, evaluating, long_sample, unexplained, does_not_fit, fragmented, other_processes, full
 )  # fmt: skip
 """The more telling first."""
 

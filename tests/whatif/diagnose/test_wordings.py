@@ -101,6 +101,10 @@ LINES = {
         "[TRT] [W] Requested amount of GPU memory (13476831488 bytes) could not be allocated. There may not be enough free memory for allocation to succeed.",
         {"kind": "device", "wanted": 13476831488},
     ),
+    "TensorRT-LLM": (
+        "The following component could not be created: KV cache Total GPU memory (GiB): 140.06 Free GPU memory before component creation attempt (GiB): 108.86",
+        {"kind": "device", "wording": "TensorRT-LLM, at its KV cache", "capacity": 140.06 * G, "free": 108.86 * G},
+    ),
     "torch under Windows": (
         (
             "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 27.12 GiB. GPU 0 has a total capacty of 11.99 GiB of which 0 bytes is free. Of the "

@@ -35,6 +35,10 @@ TRAINS = r"train|tun|sft|dpo|ppo|grpo|run_clm|\.run\b|launch|vllm|sglang|verl|op
 _ARRAY = re.compile(r"^([ \t]*)(\w+)(\+?)=\(([^()]*)\)", re.MULTILINE)
 _ELEMENTS = re.compile(r"\"?\$\{(\w+)\[[@*]\]\}\"?")
 _PRODUCT = re.compile(r"\$\(\(\s*(\d{1,6})\s*\*\s*(\d{1,6})\s*\)\)")
+_BESIDE = re.compile(r"\$\(dirname\s+(?:--\s+)?\"?\$(?:0|\{0\}|BASH_SOURCE|\{BASH_SOURCE(?:\[0\])?\})\"?\)")
+_CHANGED = re.compile(r"\$\(cd\s+\"?([^()\"&;]+?)\"?\s*(?:&&|;)\s*pwd\)")
+_HERE = re.compile(r"\$\(pwd\)|`pwd`|\$PWD\b|\$\{PWD\}")
+"""Where a script stands, and where it runs."""
 _SUBSTITUTION = re.compile(r"\$\([^()]*\)|`[^`]*`")
 FOUND_AT_LAUNCH = "$FOUND_AT_LAUNCH"
 """What stands for a word that a shell would run another command for."""
@@ -52,6 +56,7 @@ def words_of(text: str) -> list[str]:
     """
     text = re.sub(r"\\[ \t]*\r?\n", " ", _REMARK.sub("", _PROMPT.sub("", text)))
     text = _ELEMENTS.sub(r"$\1", _ARRAY.sub(_one_word, text))
+    text = _HERE.sub(".", _CHANGED.sub(r"\1", _BESIDE.sub("$SCRIPT_FOLDER", text)))
     text = _SUBSTITUTION.sub(FOUND_AT_LAUNCH, _PRODUCT.sub(lambda match: str(int(match.group(1)) * int(match.group(2))), text))
     words: list[str] = []
     waiting: list[str] = []

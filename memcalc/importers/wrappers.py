@@ -80,7 +80,7 @@ def _shell(facts: Facts, words: list[str]) -> list[str]:
     if path is None:
         raise InputError(f"{' '.join(words[:2])[:80]}: no such script here; give it from its folder, or the launch that it runs", where="command")
     text = read_text(path, what="script")
-    facts.env = {**facts.env, **{str(at): value for at, value in enumerate(rest[1:], 1)}}
+    facts.env = {**facts.env, "SCRIPT_FOLDER": path.rpartition("/")[0] or ".", **{str(at): value for at, value in enumerate(rest[1:], 1)}}
     if _CONDITION.search(text):
         facts.unused.append(f"{path}: its conditions are not followed; of values that are set twice the later one is taken")
     facts.files.append((path, "shell script"))

@@ -39,6 +39,13 @@ def test_defaults_of_variables_may_be_of_themselves_and_hold_others() -> None:
     assert launching(Facts(), words_of(text), starts=lambda name: name == "torchrun")[2::2] == ["4", "/h/m", "4", "5"]
 
 
+def test_folders_of_a_script_are_known() -> None:
+    text = 'D="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"\ntorchrun $D/t.py --a `pwd`/a.json --b $PWD/b'
+    facts = Facts()
+    facts.env = {"SCRIPT_FOLDER": "run"}
+    assert launching(facts, words_of(text), starts=lambda name: name == "torchrun") == ["torchrun", "run/t.py", "--a", "./a.json", "--b", "./b"]
+
+
 def test_variables_that_grow_are_refused() -> None:
     facts = Facts()
     facts.env = {"A": "x" * 60_000}

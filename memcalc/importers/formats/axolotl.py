@@ -7,7 +7,7 @@ from typing import Any
 
 from memcalc.errors import InputError
 from memcalc.importers import adapters, fsdp, liger, training_arguments
-from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
+from memcalc.importers.facts import TRAINER, Entry, Facts, Rule, number
 from memcalc.importers.format import Format
 from memcalc.importers.rules import Write, attention, each, names, switch, unless, when, whole_number, word
 
@@ -161,7 +161,7 @@ def _kernels(facts: Facts) -> None:
     in_8_bits = facts.get("~bits") == 8 and facts.get("~adapter") == "lora"
     may = not given and not in_8_bits and facts.get("task", "train") == "train" and facts.get("~engine") != "fsdp1"
     dropout = facts.found.get("lora.dropout")
-    if may and dropout is not None and float(dropout.value) == 0:
+    if may and dropout is not None and number(dropout.value) == 0:
         facts.default("lora.kernels", KERNELS, f"{VERSION} for adapters with lora_dropout 0")
 
 

@@ -120,7 +120,7 @@ def finish(facts: Facts) -> None:
     if recipe == "pretrain":
         facts.default("sharding.fsdp_sharding_strategy", "HYBRID_SHARD", VERSION)
         facts.default("torch_compile", value=True, framework=VERSION)
-    steps = facts.get("~litgpt_batch") // facts.cards // whole(facts.get("micro_batch"), name="train.micro_batch_size")
+    steps = facts.get("~litgpt_batch") // max(facts.cards, 1) // max(whole(facts.get("micro_batch"), name="train.micro_batch_size"), 1)
     if steps < 1:
         raise InputError(f"a global batch of {facts.get('~litgpt_batch')} is none for micro-batches on {facts.cards} cards", where=facts.where("~litgpt_batch"))
     facts.put("grad_accum", steps, facts.where("~litgpt_batch", "micro_batch"))

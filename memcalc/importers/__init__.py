@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from memcalc.errors import InputError
+from memcalc.importers import containers
 from memcalc.importers.facts import FLAG, Facts, whole
 from memcalc.importers.format import Format, finish, formats, ignores, load, read_into, recognised
 from memcalc.importers.links import follow, over_bases
@@ -78,13 +79,25 @@ def import_files(
     """
     facts = _flagged(flags or {})
     facts.env = dict(env or {})
-    sources = [(source, recognised(source)) for source in map(read_source, paths)]
+    read = [read_source(path) for path in paths]
+    command = _started(facts, [source for source in read if containers.holds(source.data)], command)
+    sources = [(source, recognised(source)) for source in read if not containers.holds(source.data)]
     if command:
         from memcalc.importers.commands import read_command
 
         read_command(facts, command)
         _refuse_what_does_not_train(facts, given=bool(sources) or any(name != "model" and not name.startswith("hardware.") for name in flags or {}))
     return finished(facts, sources)
+
+
+def _started(facts: Facts, files: Sequence[Source], command: Sequence[str]) -> Sequence[str]:
+    """The launch of a file that starts containers, or the one that is given."""
+    if not files:
+        return command
+    if command or len(files) > 1:
+        raise InputError("starts a launch of its own: give it without another", where=files[-1].name)
+    facts.files.append((files[0].name, containers.title(files[0].data)))
+    return containers.launch_in(files[0])
 
 
 def _refuse_what_does_not_train(facts: Facts, *, given: bool) -> None:

@@ -31,6 +31,9 @@ does not write down is listed.
 A launch command is found behind `sudo`, `nohup`, `numactl`, `uv run`, `conda run`, `srun`, `mpirun`, `ray job submit --`, `docker run`, `bash -c` and
 their kin (`memcalc check -- docker run … vllm/vllm-openai --model …`), with the variables that stand before it. Of a shell script
 (`memcalc check -- bash train.sh 8`) variables, arrays and the launch are read, without following conditions and loops: nothing is run.
+
+Of a compose file, or a Kubernetes manifest (`memcalc check compose.yaml`, `--from pod.yaml`), the one container counts whose command launches something
+that memcalc reads: its words behind what the image starts, with the values of its variables.
 """
 SAMPLES = (
     *(2, True, False, 0.5, {"enabled": True}, ["x"]),

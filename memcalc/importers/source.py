@@ -18,6 +18,9 @@ KIND = "config file"
 _COMMENTS = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*|/\*.*?\*/|\t', re.DOTALL)
 _HEADER = re.compile(r"\s*\[{1,2}([^\[\]]+)\]{1,2}")
 _ASSIGNED = re.compile(r"\s*([\w.\"'-]+)\s*=")
+_DOCUMENT = re.compile(r"^---(?=[ \t]*(?:#.*)?$)", re.MULTILINE)
+MAX_DOCUMENTS = 100
+"""No honest file has more."""
 _AT_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 
 
@@ -73,8 +76,22 @@ def parse_source(text: str, *, name: str, folder: str = "") -> Source:
         return Source(_toml(text, name), _toml_lines(text), name, folder)
     if _is_json(text):
         text = _COMMENTS.sub(_blank, text)
+    if "apiVersion:" in text and (parts := _DOCUMENT.split(text))[1:]:
+        return Source(_manifests(parts, name), {}, name, folder)
     document = parse_yaml(text, where=name)
     return Source(document.data, document.lines, name, folder)
+
+
+def _manifests(parts: list[str], name: str) -> dict[str, Any]:
+    """Several documents of Kubernetes as a list of them, which is a document, too."""
+    if len(parts) > MAX_DOCUMENTS:
+        raise InputError(f"holds {len(parts):,} documents", where=name)
+    items, before = [], 0
+    for part in parts:
+        if "apiVersion:" in part:
+            items.append(parse_yaml("\n" * before + part, where=name).data)
+        before += part.count("\n")
+    return {"apiVersion": "v1", "kind": "List", "items": items}
 
 
 def _flat(data: Mapping[str, Any], place: Place) -> Iterator[tuple[Place, Any]]:

@@ -115,7 +115,7 @@ def is_foreign(word: str) -> bool:
         return False
     if word.endswith((".toml", ".py")):
         return True
-    from memcalc.importers import read_source, recognised
+    from memcalc.importers import containers, read_source, recognised
 
     if word.endswith(".json") and _is_model(word):
         return False
@@ -124,7 +124,8 @@ def is_foreign(word: str) -> bool:
     if own == set(source.data):
         return False
     try:
-        recognised(source)
+        if not containers.holds(source.data):
+            recognised(source)
     except InputError:
         if own:
             return False  # a run file with a key that there is not

@@ -19,7 +19,7 @@ from memcalc.importers.wrappers import unwrapped
 
 MODULES = (
     ("openrlhf.", "openrlhf"), ("verl.trainer.fsdp_sft", "verl_sft"), ("verl.", "verl"), ("torchtitan", "torchtitan"),
-    ("vllm.", "vllm"), ("sglang.", "sglang"), ("axolotl.", "axolotl"),
+    ("vllm.", "vllm"), ("sglang.", "sglang"), ("sglang_router.launch_server", "sglang"), ("axolotl.", "axolotl"),
     ("llamafactory.", "llamafactory"), ("swift.", "ms_swift"), ("trl.", "trainer"), ("torch.distributed", ""), ("nemo_automodel", "automodel"),
 )  # fmt: skip
 """Modules behind ``-m`` by how they begin, and the format of their arguments."""
@@ -43,6 +43,7 @@ ALIASES = {
     "deepspeed.launcher.runner": ("deepspeed",),
     "torch.distributed.run": ("torchrun",),
     "torch.distributed.launch": ("torchrun",),
+    "vllm.entrypoints.cli.main": ("vllm",),
 }
 """Launchers as modules behind ``python -m``."""
 MAX_WORDS = 5000

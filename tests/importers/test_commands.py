@@ -95,6 +95,8 @@ COMMANDS: list[tuple[str, dict[str, Any]]] = [
         {"sharding.tp": 2, "model": "qwen2.5-7b", "hardware.gpus": 2},
     ),
     ("python -m sglang.launch_server --model-path deepseek-v3 --tp 8 --mem-fraction-static 0.85 --context-length 65536", {"sharding.tp": 8, "seq_len": 65536}),
+    ("python -m sglang_router.launch_server --model-path qwen2.5-7b --dp-size 4 --router-policy random", {"model": "qwen2.5-7b", "hardware.gpus": 4}),
+    ("python -m vllm.entrypoints.cli.main serve qwen2.5-7b -tp 2", {"model": "qwen2.5-7b", "sharding.tp": 2}),
     (
         "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=qwen2.5-7b actor_rollout_ref.actor.fsdp_config.param_offload=False "
         "data.max_prompt_length=1024 data.max_response_length=2048 trainer.n_gpus_per_node=8 trainer.nnodes=1 algorithm.adv_estimator=grpo",

@@ -72,7 +72,7 @@ FORMAT = Format(
     recognise=recognise,
     keys=KEYS,
     ignored=names(
-        "host port served_model_name trust_remote_code api_key tokenizer* random_seed load_format download_dir revision chat_template* "
+        "router_* host port served_model_name trust_remote_code api_key tokenizer* random_seed load_format download_dir revision chat_template* "
         "tool_call_parser reasoning_parser log_* watchdog_timeout dist_* node_rank attention_backend sampling_backend disable_radix_cache schedule_* "
         "stream_* enable_metrics show_time_cost enable_torch_compile disable_overlap_schedule config grammar_backend device base_gpu_id "
         "completion_template"

@@ -13,7 +13,7 @@ IGNORED = names(
     "valid_data_path test_data_path tokenizer_name_or_path tokenizer_path tokenizer.* vocab_file merge_file split seed init_method_* num_workers distributed_* "
     "no_load_* no_save_* ckpt_* dist_ckpt_* use_mcore_models transformer_impl rotary_* use_rope_scaling rope_* "
     "norm_epsilon layernorm_epsilon no_masked_softmax_fusion masked_softmax_fusion bias_*fusion overlap_* tp_comm_* ddp_bucket_size "
-    " moe_aux_loss_coeff moe_router_load_balancing_type moe_router_* moe_shared_expert_overlap moe_z_loss_coeff exit_* timing_* "
+    "moe_aux_loss_coeff moe_router_load_balancing_type moe_router_* moe_shared_expert_overlap moe_z_loss_coeff exit_* timing_* "
     "manual_gc* attention_softmax_in_fp32 accumulate_allreduce_grads_in_fp32 apply_layernorm_1p mock_data no_*_fusion "
     "use_cpu_initialization fp8_amax_* fp8_margin fp8_interval fp8_recipe fp8_e4m3 fp8_hybrid fp8_wgrad reduce_amax async_* finetune decoder_*_fusion "
     "swiglu_* logger* checkpoint.* scheduler.* rng.* exp_manager.* run.* defaults name s3_checkpointing.* optim.* log.* logging.* profiling.* ft.* "
@@ -83,6 +83,7 @@ def flags(run: Run) -> str:
         "bf16": run.dtype == "bfloat16",
         "fp16": run.dtype == "float16",
         "moe-pad-expert-input-to-capacity": s.moe_pad_expert_input_to_capacity,
+        "moe-grouped-gemm": s.moe_grouped_gemm and run.dtype == "bfloat16",
         "moe-permute-fusion": s.moe_permute_fusion,
         "no-rope-fusion": not s.apply_rope_fusion,
         "no-gradient-accumulation-fusion": not s.gradient_accumulation_fusion,

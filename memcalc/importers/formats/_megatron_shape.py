@@ -130,6 +130,7 @@ def model(facts: Facts) -> None:
         del shape["num_query_groups"]
     if "num_experts" in shape:
         shape["moe_layers"] = _layers(facts, shape)
+        facts.default("sharding.moe_grouped_gemm", value=False, framework="Megatron-core")
     facts.put("model", json.dumps({"model_type": "megatron_gpt", **shape}), where)
 
 

@@ -46,6 +46,12 @@ def test_a_flag_is_a_key_of_the_model(flags: str, key: str, value: Any) -> None:
     assert shape(flags)[key] == value
 
 
+@pytest.mark.parametrize(("flags", "together"), [("", False), ("--moe-grouped-gemm", True)])
+def test_products_of_experts_run_one_by_one_unless_said(flags: str, together: bool) -> None:
+    found = import_files([], command=shlex.split(f"{GPT} --vocab-size 9 --num-experts 8 {flags}"))
+    assert found.layer.data["sharding"]["moe_grouped_gemm"] is together
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -1,4 +1,4 @@
-"""LLaVA 1.5: CLIP's tower, a projector of two layers, any text model. LLaVA-NeXT and LLaVA-OneVision, whose towers are counted and not run.
+"""LLaVA 1.5: CLIP's tower, a projector of two layers, any text model. LLaVA-NeXT (Video) and LLaVA-OneVision, whose towers are counted and not run.
 
 Source: transformers, models/llava/modeling_llava.py, models/clip/modeling_clip.py, models/llava_next/modeling_llava_next.py and
 models/llava_onevision/modeling_llava_onevision.py.
@@ -14,10 +14,11 @@ from memcalc.models.config import Config
 from memcalc.models.families import _vision as vision
 from memcalc.specs.model import Axis, Block, ModelSpec, Weight
 
-MODEL_TYPES = ("llava", "llava_next", "llava_onevision")
+MODEL_TYPES = ("llava", "llava_next", "llava_next_video", "llava_onevision")
 ARCHITECTURES = {
     "LlavaForConditionalGeneration": "llava",
     "LlavaNextForConditionalGeneration": "llava_next",
+    "LlavaNextVideoForConditionalGeneration": "llava_next_video",
     "LlavaOnevisionForConditionalGeneration": "llava_onevision",
 }
 
@@ -30,6 +31,8 @@ def spec(config: Config) -> ModelSpec:
     """
     tied = config.bool("tie_word_embeddings") or config.sub("text_config").bool("tie_word_embeddings", default=False)
     text, part = vision.text_model(config, tied=tied), config.sub("vision_config")
+    if config.get("spatial_pool_mode") == "conv":
+        raise config.error("spatial_pool_mode conv is not known to memcalc")
     if part.model_type not in ("clip_vision_model", "siglip_vision_model"):
         raise config.error(f"vision_config.model_type {part.model_type} is not known in {config.model_type}; clip_vision_model and siglip_vision_model are")
     tower, sizes = vision.clip_tower(part, "vision_tower")

@@ -1,6 +1,7 @@
 """A mixture of experts: shared experts, router, dispatch, grouped products, combination.
 
-Sources: megatron/core/transformer/moe/moe_layer.py (MoELayer.forward), experts.py (TEGroupedMLP), shared_experts.py.
+Sources: megatron/core/transformer/moe/moe_layer.py (MoELayer.forward), experts.py (TEGroupedMLP), shared_experts.py. Experts one by one
+(SequentialMLP) are counted as if together: what they keep is the same, and their output, put together, is once more there for a moment.
 """
 
 from __future__ import annotations
@@ -88,7 +89,7 @@ def grouped_mlp(ctx: Context, m: Experts, x: Tensor, scores: Tensor) -> Tensor:
     def activate(both: Tensor, scores: Tensor) -> Tensor:
         if m.gated:
             return weighted_gate(both, scores, half, m.activation)
-        return F.mul(apply_activation(both, m.activation), view(scores, (*scores.shape, Axis("1", 1))), "weighted rows")
+        return weighted(apply_activation(both, m.activation), scores)
 
     if "moe_act" in options(ctx).recompute and ctx.settings.training:
         kept = WithoutOutput(ctx)
@@ -117,7 +118,7 @@ def weighted_gate(both: Tensor, scores: Tensor, half: Axis, activation: str) -> 
         first, second = split_last(both, (half, half))
         gated = F.mul(apply_activation(first, activation), second, "gated rows")
         del first, second
-        return F.mul(gated, view(scores, (*scores.shape, Axis("1", 1))), "weighted rows")
+        return weighted(gated, scores)
     out = both.tape.new((*both.shape[:-1], half), both.dtype, "gated rows")
 
     def backward(wants: tuple[bool, ...], g: Tensor, both: Tensor, scores: Tensor) -> tuple[Tensor | None, ...]:
@@ -125,6 +126,11 @@ def weighted_gate(both: Tensor, scores: Tensor, half: Axis, activation: str) -> 
 
     both.tape.record(out, (both, scores), (both, scores), backward)
     return out
+
+
+def weighted(rows: Tensor, scores: Tensor) -> Tensor:
+    """``(rows * scores).to(rows.dtype)``: scores in fp32 make a wide product."""
+    return F.cast(F.mul(rows, view(scores, (*scores.shape, Axis("1", 1))), "weighted rows"), rows.dtype)
 
 
 def grouped(ctx: Context, x: Tensor, params: list[Tensor], out: Axis, name: str) -> Tensor:

@@ -11,8 +11,10 @@ from memcalc.specs.job import Mesh
 from memcalc.specs.model import Block, Component, ModelSpec
 from memcalc.specs.run import Run
 
-MODELS = ("llama", "mistral", "qwen2", "qwen3", "gemma", "phi3")
+MODELS = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3")
 """Families whose modules are transcribed."""
+CAPPED = "gemma2"
+"""The one whose scores are made in full, and whose windows are kept."""
 LOSSES = ("cross_entropy", "chunked_output", "linear_cross_entropy")
 LONG_LLAMA = 131072
 """Positions of Llama 3.1 and later, whose builders give all layers one table, with adapters, too."""
@@ -37,7 +39,7 @@ def as_torchtune(run: Run, model: ModelSpec) -> tuple[Run, ModelSpec]:
     positions = model.max_position_embeddings or 0
     shares = model.model_type == "llama" and positions >= LONG_LLAMA
     buffers = buffer_bytes(blocks, positions=positions, each=run.lora is not None and not shares)
-    return run.model_copy(update=changes), replace(model, blocks=blocks, buffer_bytes=buffers)
+    return run.model_copy(update=changes), replace(model, blocks=blocks, buffer_bytes=buffers, attentions=("sdpa",))
 
 
 def refuse_torchtune(run: Run, model: ModelSpec, mesh: Mesh, *, engine: str) -> None:
@@ -55,7 +57,7 @@ def refuse_torchtune(run: Run, model: ModelSpec, mesh: Mesh, *, engine: str) -> 
     if run.loss not in LOSSES:
         raise InputError(f"torchtune has no {run.loss} loss; use {', '.join(LOSSES)}", where="loss")
     if run.attention != "sdpa":
-        raise InputError("torchtune's attention is one fused kernel; use sdpa", where="attention")
+        raise InputError("torchtune's attention is one fused kernel (Gemma 2's its own code); use sdpa", where="attention")
     _refuse_knobs(run, model)
 
 
@@ -67,6 +69,10 @@ def _refuse_knobs(run: Run, model: ModelSpec) -> None:
             raise InputError("torchtune has no such thing; leave it out, or use code: transformers", where=key)
     if run.quantization not in (None, "nf4-dq", "nf4"):
         raise InputError("torchtune packs frozen weights as NF4 with packed scales: nf4-dq", where="quantization")
+    if model.model_type == CAPPED and run.packing:
+        raise InputError("torchtune's Gemma 2 takes no masks of packed samples (Gemma2Attention.forward); leave it out", where="packing")
+    if model.model_type == CAPPED and run.torch_compile:
+        raise InputError("what compiled layers of torchtune's Gemma 2 keep is not known; leave it out", where="torch_compile")
     seq_len = run.seq_len
     if seq_len is not None and model.max_position_embeddings and seq_len > model.max_position_embeddings:
         raise InputError(f"torchtune's table has {model.max_position_embeddings} positions, not {seq_len}", where="seq_len")
@@ -98,4 +104,4 @@ def _cut_up(module: Component, model_type: str) -> Component:
     rotary = replace(mixer.rotary, style="half", precision="angles" if model_type == "phi3" else "model")
     if not model_type.startswith(("qwen", "phi")):
         rotary = replace(rotary, style="interleaved", precision="all")
-    return replace(module, self_attn=replace(mixer, rotary=rotary, window=None), dropout=0.0)
+    return replace(module, self_attn=replace(mixer, rotary=rotary, window=mixer.window if model_type == CAPPED else None), dropout=0.0)

@@ -22,6 +22,8 @@ from memcalc.specs.read import read_run
         ("llama-3.1-8b", {"loss": "fused_linear"}, "torchtune has no fused_linear loss"),
         ("llama-3.1-8b", {"task": "inference"}, "task train"),
         ("llama-3.1-8b", {"autocast": "bfloat16"}, "autocast: torchtune has no such thing"),
+        ("gemma-2-9b", {"packing": True}, "takes no masks of packed samples"),
+        ("gemma-2-9b", {"torch_compile": True}, "is not known"),
         ("llama-2-7b", {"seq_len": 8192}, "4096 positions, not 8192"),
         ("llama-3.1-8b", {"lora": {"r": 8, "target_modules": ["q_proj"], "dtype": "float32"}}, "holds adapters in the dtype of the model"),
     ],

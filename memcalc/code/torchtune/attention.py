@@ -1,8 +1,9 @@
-"""Attention: one fused kernel, which gets keys and values as often as there are queries."""
+"""Attention: one fused kernel, which gets keys and values as often as there are queries; of Gemma 2 scores in full."""
 
 from __future__ import annotations
 
 from memcalc.code.context import Context, runs
+from memcalc.code.torchtune.capped import attend
 from memcalc.code.torchtune.rotary import turn
 from memcalc.components import Attention, LayerNorm, RMSNorm
 from memcalc.specs.model import Axis
@@ -34,7 +35,8 @@ def attention(ctx: Context, m: Attention, x: Tensor) -> Tensor:
     if m.num_kv_heads != m.num_heads:
         key = F.repeat(key, whole, "repeated key") if is_repeated else F.expand(key, whole)
         value = F.repeat(value, whole, "repeated value") if is_repeated else F.expand(value, whole)
-    out = F.scaled_dot_product_attention(F.view(query, whole), F.view(key, whole), F.view(value, whole))
+    query, key, value = (F.view(x, whole) for x in (query, key, value))
+    out = F.scaled_dot_product_attention(query, key, value) if m.softcap is None else attend(ctx, m, query, key, value)
     return ctx.run(m.o, F.view(out, (ctx.batch, ctx.seq, Axis("heads * head_dim", m.num_heads * m.head_dim))))
 
 

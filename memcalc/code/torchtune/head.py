@@ -7,6 +7,7 @@ from collections.abc import Callable
 from memcalc.code.context import Context, runs
 from memcalc.code.release import let_go
 from memcalc.code.torchtune import compiled
+from memcalc.code.torchtune.capped import capped_states
 from memcalc.components import Head
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
@@ -21,7 +22,7 @@ NUM_PIECES = 8
 def output(ctx: Context, m: Head, x: Tensor) -> Tensor:
     """x (batch, seq, hidden) → loss (TransformerDecoder.unembed, and the recipe's _loss_step)."""
     with ctx.tape.on_card():  # hooks that send saved tensors to the host are around the layers alone
-        return LOSSES[ctx.settings.loss](ctx, m, x)
+        return LOSSES[ctx.settings.loss](ctx, m, x if m.softcap is None else capped_states(x))
 
 
 def cross_entropy(ctx: Context, m: Head, x: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memcalc.code.context import Context, runs
 from memcalc.components import DecoderLayer
+from memcalc.components.layer import Norm
 from memcalc.tape.tensor import Tensor
 
 
@@ -15,6 +16,11 @@ def self_attention_layer(ctx: Context, m: DecoderLayer, x: Tensor) -> Tensor:
     assert m.mlp is not None
     h = ctx.run(m.input_layernorm, x, "input_layernorm")
     mixed = ctx.run(m.self_attn, h, "self_attn")
-    h = mixed + x
+    h = scaled(ctx, m.post_mixer_norm, mixed, "post_mixer_norm") + x
     fed = ctx.run(m.mlp, ctx.run(m.post_attention_layernorm, h, "post_attention_layernorm"), "mlp")
-    return h + fed
+    return h + scaled(ctx, m.post_mlp_norm, fed, "post_mlp_norm")
+
+
+def scaled(ctx: Context, norm: Norm | None, branch: Tensor, name: str) -> Tensor:
+    """What a branch gives after its norm, where there is one (``sa_scale``, ``mlp_scale``)."""
+    return branch if norm is None else ctx.run(norm, branch, name)

@@ -30,7 +30,7 @@ FAMILIES = {
 """Catalogue names by torchtune's families; the size goes in between."""
 FUSED = {"q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj", "gate_proj": "gate_up_proj", "up_proj": "gate_up_proj"}
 """Phi's layers that torchtune writes as several."""
-KNOWN = ("llama-2", "llama-3", "codellama", "mistral", "qwen2", "qwen3", "gemma-2b", "gemma-7b", "phi-3", "phi-4")
+KNOWN = ("llama-2", "llama-3", "codellama", "mistral", "qwen2", "qwen3", "gemma-2", "gemma-7b", "phi-3", "phi-4")
 """Catalogue names whose modules are transcribed begin so."""
 PREFERENCES = {"dpo": "dpo", "rso": "dpo", "ipo": "dpo", "simpo": "simpo"}
 """Tasks by what stands in the name of a loss."""
@@ -187,7 +187,8 @@ def finish(facts: Facts) -> None:
 
 def _own(facts: Facts) -> bool:
     """Whether torchtune's modules run, which are known of most of its models in training; else transformers' stand for them, without its own loss."""
-    known = str(facts.get("model", "llama")).startswith(KNOWN) and "vision" not in str(facts.get("model"))
+    model = str(facts.get("model", "llama"))
+    known = model.startswith(KNOWN) and "vision" not in model and not (model.startswith("gemma-2-") and facts.get("torch_compile"))
     alone = facts.get("task", "train") == "train" and not any(int(facts.get(f"sharding.{degree}", 1)) > 1 for degree in ("tp", "cp"))
     if known and alone:
         facts.default("code", "torchtune", VERSION)

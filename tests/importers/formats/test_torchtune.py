@@ -50,7 +50,9 @@ def test_a_loss_or_a_teacher_says_the_task() -> None:
 def test_its_own_modules_run_where_they_are_known() -> None:
     """Else transformers' stand for them, without the loss that only torchtune has."""
     assert (told(FULL)["code"], told(FULL)["loss"]) == ("torchtune", "linear_cross_entropy")
-    for other in (FULL + "tensor_parallel_dim: 2\n", FULL.replace("llama3_1.llama3_1_8b", "gemma2.gemma2_9b")):
+    gemma = FULL.replace("llama3_1.llama3_1_8b", "gemma2.gemma2_9b")
+    assert told(gemma)["code"] == "torchtune"
+    for other in (FULL + "tensor_parallel_dim: 2\n", gemma + "compile: true\n", FULL.replace("llama3_1.llama3_1_8b", "llama4.llama4_scout_17b_16e")):
         assert (told(other, gpus=4).get("code"), told(other, gpus=4)["loss"]) == (None, "chunked_output")
 
 

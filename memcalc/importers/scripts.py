@@ -65,6 +65,29 @@ IGNORED = names(
 KEYS: dict[str, Rule] = {key: each(rule, _mark) for key, rule in OWN.items()}
 
 
+def _device_map(facts: Facts, entry: Entry) -> None:
+    """A map of everything to one card is what is counted anyway."""
+    if entry.word in ("auto", "balanced", "balanced_low_0", "sequential"):
+        facts.put("~device_map", entry.word, entry.where)
+    elif not (isinstance(entry.value, int) or entry.word.startswith("cuda") or (isinstance(entry.value, dict) and set(entry.value) == {""})):
+        facts.leave(entry, "each process is counted with the whole model on its card")
+
+
+PLACES: dict[str, Rule] = {"device_map": _device_map}
+"""How ``from_pretrained`` spreads a model."""
+
+
+def place(facts: Facts) -> None:
+    """A device map of one process; of several each would spread its model over all cards, which DeepSpeed and FSDP refuse."""
+    if "~device_map" not in facts.found:
+        return
+    where, several = facts.where("~device_map"), facts.cards > 1 and "hardware.gpus" not in facts.found
+    if several or facts.links or "sharding.engine" in facts.found or facts.get("task", "train") not in ("train", "inference"):
+        facts.unused.append(f"{where}: device_map {facts.get('~device_map')}: layers are spread over cards by a single process that trains or generates")
+    else:
+        facts.put("loading.device_map", facts.get("~device_map"), where)
+
+
 def finish(facts: Facts) -> None:
     """Adapters where a rank is given and nothing switches them off; on which layers a script puts them is written in it."""
     if "lora.r" in facts.found:

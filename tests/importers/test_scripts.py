@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -52,3 +53,25 @@ def test_what_they_freeze_is_listed() -> None:
     found = import_files([], command=shlex.split(f"{START} --freeze_llm True --tune_mm_vision False --use_flash_attn True"))
     assert [line.partition(":")[0] for line in found.unused] == ["--freeze_llm", "--tune_mm_vision"]
     assert found.layer.data["attention"] == "flash_attention_2"
+
+
+LOADED = 'model = AutoModelForCausalLM.from_pretrained("llama-7b", device_map={})\nTrainer(model=model, args=TrainingArguments(output_dir="o", bf16=True))\n'
+
+
+@pytest.mark.parametrize(
+    ("launch", "placed", "listed"),
+    [
+        ('python "auto"', "auto", False),
+        ('python "balanced_low_0"', "balanced_low_0", False),
+        ('torchrun "auto"', None, True),
+        ('python "cuda:0"', None, False),
+        ("python PLACES", None, True),
+    ],
+)
+def test_one_process_spreads_a_model_as_its_script_says(launch: str, placed: str | None, listed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher, device_map = launch.split()
+    (tmp_path / "train.py").write_text(LOADED.replace("{}", device_map, 1))
+    monkeypatch.chdir(tmp_path)
+    found = import_files([], command=[launcher, *(["--nproc_per_node", "2"] if launcher == "torchrun" else []), "train.py"])
+    assert {origin.key: origin.value for origin in found.origins}.get("loading.device_map") == placed
+    assert any("device_map" in line for line in found.unused) == listed

@@ -129,6 +129,7 @@ KEYS: dict[str, Rule] = {
     "max_seq_length": each(whole_number("seq_len"), _old, _first),
     "torch_dtype": each(training_arguments.load_dtype, _old),
     **scripts.KEYS,
+    **scripts.PLACES,
     "num_generations": _generations,
     "loss_type": _loss,
     "beta": real_number("~beta"),
@@ -160,7 +161,12 @@ def prepare(source: Source) -> Source:
 
 
 def finish(facts: Facts) -> None:
-    """TRL's defaults, where the keys are TRL's, and those of transformers otherwise."""
+    """TRL's defaults, where the keys are TRL's, and those of transformers otherwise; and where the model is."""
+    _filled(facts)
+    scripts.place(facts)
+
+
+def _filled(facts: Facts) -> None:
     training_arguments.finish(facts)
     used = {
         name
@@ -226,7 +232,7 @@ FORMAT = Format(
     title="TrainingArguments (transformers, TRL)",
     version=training_arguments.VERSION,
     rank=TRAINER,
-    takes_auto=training_arguments.TAKES_AUTO,
+    takes_auto=(*training_arguments.TAKES_AUTO, *scripts.PLACES),
     recognise=recognise,
     keys=KEYS,
     ignored=(

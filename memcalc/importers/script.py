@@ -26,8 +26,9 @@ SAID = dict.fromkeys(("is_bfloat16_supported", "is_bf16_supported", "is_bf16_ava
 """Questions to the card, as one of today answers them."""
 LOADERS = re.compile(r"AutoModel(For\w+)?|\w+For(CausalLM|ConditionalGeneration|SequenceClassification|ImageTextToText)")
 UNSLOTH = re.compile(r"Fast(Language|Vision|)Model")
-OF_LOADING = {"torch_dtype": "torch_dtype", "dtype": "torch_dtype", "attn_implementation": "attn_implementation",
-              "device_map": "device_map", "load_in_4bit": "load_in_4bit", "load_in_8bit": "load_in_8bit", "pretrained_model_name_or_path": "model_name_or_path"}  # fmt: skip
+OF_LOADING = {"torch_dtype": "torch_dtype", "dtype": "torch_dtype", "attn_implementation": "attn_implementation", "device_map": "device_map",
+              "load_in_4bit": "load_in_4bit", "load_in_8bit": "load_in_8bit",
+              "pretrained_model_name_or_path": "model_name_or_path"}  # fmt: skip
 OF_BITS = ("load_in_4bit", "load_in_8bit", "bnb_4bit_quant_type", "bnb_4bit_use_double_quant", "bnb_4bit_quant_storage")
 OF_ADAPTERS = {"r": "lora_r", "target_modules": "lora_target_modules", "lora_dropout": "lora_dropout", "modules_to_save": "lora_modules_to_save",
                "use_dora": "use_dora"}  # fmt: skip

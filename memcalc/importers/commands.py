@@ -268,7 +268,7 @@ def _trl(facts: Facts, words: list[str]) -> None:
         read_arguments(facts, words[1:], "vllm")
         return
     trl.named(facts, words[0], where=f"trl {words[0]}", sure=True)
-    read_arguments(facts, words[1:], "trainer")
+    read_arguments(facts, launchers.trl(facts, words[1:]), "trainer")
 
 
 OWN: dict[str, Any] = {

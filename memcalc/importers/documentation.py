@@ -30,7 +30,13 @@ does not write down is listed.
 
 A launch command is found behind `sudo`, `nohup`, `numactl`, `uv run`, `conda run`, `srun`, `mpirun`, `ray job submit --`, `docker run`, `bash -c` and
 their kin (`memcalc check -- docker run … vllm/vllm-openai --model …`), with the variables that stand before it. Of a shell script
-(`memcalc check -- bash train.sh 8`) variables, arrays and the launch are read, without following conditions and loops: nothing is run.
+(`memcalc check -- bash train.sh 8`) variables, arrays, sums (`$((BATCH / GPUS))`) and the launch are read, without following conditions and loops: nothing
+is run.
+
+A file that a launch names is looked for from the working directory, and beside the file that names it. Where it is not there, what frameworks ship under its
+name stands in, and the estimate says so: `ds_z3_config.json` and `accelerate/fsdp_config.yaml` of LLaMA-Factory, `zero2` of ms-swift,
+`deepspeed_configs/zero3_bf16.json` of axolotl, `scripts/zero2.json` of LLaVA, `accelerate_configs/deepspeed_zero3.yaml` of TRL (`--accelerate_config zero3`),
+`llama3_1/8B_full` of torchtune.
 
 Of a compose file, or a Kubernetes manifest (`memcalc check compose.yaml`, `--from pod.yaml`), the one container counts whose command launches something
 that memcalc reads: its words behind what the image starts, with the values of its variables.

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from memcalc.errors import InputError
-from memcalc.importers.argv import Words, leading
+from memcalc.importers.argv import Words, leading, split
 from memcalc.importers.facts import Entry, Facts, Link
-from memcalc.importers.format import load, write
+from memcalc.importers.format import load, normal, write
 from memcalc.importers.formats import accelerate as accelerate_format
 
 Launcher = Callable[[Facts, list[str]], list[str]]
@@ -81,6 +83,24 @@ def accelerate(facts: Facts, words: list[str]) -> list[str]:
     facts.files.append(("accelerate launch", format_.title))
     facts.formats.add("accelerate")
     return rest
+
+
+def trl(facts: Facts, words: list[str]) -> Words:
+    """``trl sft --accelerate_config zero3 --num_processes 8 …``: what the trainer has no argument for goes to ``accelerate launch`` (TRL 1.16, trl/cli)."""
+    keys = load("trainer").keys
+    own = ["launch"]
+    theirs: list[tuple[str, Any, str]] = []
+    for key, value, shown in (parsed := split(words)).given:
+        name = normal(key)
+        if name == "accelerate_config":
+            found = str(value) if os.path.isfile(str(value)) else f"accelerate_configs/{value}.yaml"  # noqa: PTH113
+            own.append(f"--config_file={found}")
+        elif name not in keys and (name in ACCELERATE or _section(name) in accelerate_format.KEYS):
+            own += [f"--{name}"] if value is True else [f"--{name}={value}"]
+        else:
+            theirs.append((key, value, shown))
+    accelerate(facts, [*own, "trl"])
+    return Words(tuple(theirs), parsed.plain)
 
 
 def _section(name: str) -> str:
@@ -165,4 +185,4 @@ def _count(facts: Facts, fact: str, text: str, where: str) -> None:
         raise InputError(f"{where} is {text!r}; accepted: a number of processes", where="command")
 
 
-__all__ = ["accelerate", "cards_seen", "deepspeed", "environment", "spread", "torchrun"]
+__all__ = ["accelerate", "cards_seen", "deepspeed", "environment", "spread", "torchrun", "trl"]

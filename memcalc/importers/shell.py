@@ -10,6 +10,7 @@ from memcalc.errors import InputError
 from memcalc.importers.argv import MAX_LENGTH, variables
 from memcalc.importers.facts import Facts
 from memcalc.importers.rules import names
+from memcalc.importers.sums import SUM, one_word_each, worked_out
 
 PREPARES = frozenset(
     names(
@@ -29,17 +30,18 @@ MAX_LINES = 200
 """No honest quotation has more lines."""
 
 _PROMPT = re.compile(r"^\s*(?:[$%>]\s+|!\s*)+(?=[A-Za-z_./])", re.MULTILINE)
-_REMARK = re.compile(r"(?m)^\s*#.*$|(?<=\s)#[^\n'\"]*$")
+_REMARK = re.compile(r"('[^']*'|\"(?:\\.|[^\"\\])*\"|\\.)|(?m:^|(?<=[\s;(]))#[^\n]*", re.DOTALL)
+_WRITTEN = re.compile(r"(?<!<)<<-?[ \t]*(['\"]?)([A-Za-z_]\w*)\1")
+_RUNS = re.compile(r"\b(?:bash|sh|ssh|sbatch|srun)\b")
 TRAINS = r"train|tun|sft|dpo|ppo|grpo|run_clm|\.run\b|launch|vllm|sglang|verl|openrlhf|swift"
 """What stands in the names of scripts and modules that train or serve."""
 _ARRAY = re.compile(r"^([ \t]*)(\w+)(\+?)=\(([^()]*)\)", re.MULTILINE)
-_ELEMENTS = re.compile(r"\"?\$\{(\w+)\[[@*]\]\}\"?")
-_PRODUCT = re.compile(r"\$\(\(\s*(\d{1,6})\s*\*\s*(\d{1,6})\s*\)\)")
+_ELEMENTS = re.compile(r"(\")?\$\{(\w+)\[[@*]\]\}(?(1)\")")
 _BESIDE = re.compile(r"\$\(dirname\s+(?:--\s+)?\"?\$(?:0|\{0\}|BASH_SOURCE|\{BASH_SOURCE(?:\[0\])?\})\"?\)")
 _CHANGED = re.compile(r"\$\(cd\s+\"?([^()\"&;]+?)\"?\s*(?:&&|;)\s*pwd\)")
 _HERE = re.compile(r"\$\(pwd\)|`pwd`|\$PWD\b|\$\{PWD\}")
 """Where a script stands, and where it runs."""
-_SUBSTITUTION = re.compile(r"\$\([^()]*\)|`[^`]*`")
+_SUBSTITUTION = re.compile(rf"\$\((?!\()(?:[^()]|{SUM}|\([^()]*\))*\)|`[^`]*`")
 FOUND_AT_LAUNCH = "$FOUND_AT_LAUNCH"
 """What stands for a word that a shell would run another command for."""
 _SHELL_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*|\d)(?::?[-=]((?:[^{}]|\{[^{}]*\})*))?\}|([A-Za-z_]\w*|\d))")
@@ -54,10 +56,10 @@ def words_of(text: str) -> list[str]:
     >>> words_of("$ torchrun \\\n  train.py  # the main one\n")
     ['torchrun', 'train.py']
     """
-    text = re.sub(r"\\[ \t]*\r?\n", " ", _REMARK.sub("", _PROMPT.sub("", text)))
-    text = _ELEMENTS.sub(r"$\1", _ARRAY.sub(_one_word, text))
+    text = re.sub(r"\\[ \t]*\r?\n", " ", _REMARK.sub(lambda match: match.group(1) or "", _without_written(_PROMPT.sub("", text))))
+    text = _ELEMENTS.sub(r"$\2", _ARRAY.sub(_one_word, text))
     text = _HERE.sub(".", _CHANGED.sub(r"\1", _BESIDE.sub("$SCRIPT_FOLDER", text)))
-    text = _SUBSTITUTION.sub(FOUND_AT_LAUNCH, _PRODUCT.sub(lambda match: str(int(match.group(1)) * int(match.group(2))), text))
+    text = _found_at_launch(one_word_each(text))
     words: list[str] = []
     waiting: list[str] = []
     for line in text.splitlines():
@@ -73,6 +75,28 @@ def words_of(text: str) -> list[str]:
     if waiting:
         raise InputError("is no line of shell: a quotation does not end", where="command")
     return words
+
+
+def _without_written(text: str) -> str:
+    """A script without what it writes to other files, or gives to programs that are no shell."""
+    kept: list[str] = []
+    end = ""
+    for line in text.splitlines(keepends=True):
+        if end:
+            end = "" if line.strip() == end else end
+            continue
+        kept.append(line)
+        written = _WRITTEN.search(line)
+        end = written.group(2) if written and not _RUNS.search(line) else ""
+    return text if end else "".join(kept)
+
+
+def _found_at_launch(text: str) -> str:
+    for _ in range(MAX_DEPTH):
+        before, text = text, _SUBSTITUTION.sub(FOUND_AT_LAUNCH, text)
+        if text == before:
+            break
+    return text
 
 
 def _one_word(match: re.Match[str]) -> str:
@@ -108,6 +132,8 @@ def launching(facts: Facts, words: list[str], *, starts: Callable[[str], bool]) 
 def _called(facts: Facts, words: list[str]) -> list[str]:
     """Words of which the first is a variable that holds a command, or ``eval``, as that command's."""
     words = words[1:] if words[:1] == ["eval"] else words
+    while words and "$" in words[0] and not expanded(words[0], facts):
+        words = words[1:]  # a variable of nothing
     if not words or "$" not in words[0]:
         return words
     made = expanded(words[0], facts)
@@ -171,9 +197,10 @@ def expanded(word: str, facts: Facts) -> str:
 
     for _ in range(MAX_DEPTH if "${oc." not in word else 0):
         before, word = word, _SHELL_VARIABLE.sub(one, word)
+        word = worked_out(word)
         if word == before:
             break
-    return word
+    return worked_out(word, otherwise=FOUND_AT_LAUNCH)
 
 
 __all__ = ["MAX_DEPTH", "expanded", "launching", "words_of"]

@@ -9,6 +9,7 @@ import pytest
 from memcalc.errors import InputError
 from memcalc.importers import import_files
 from memcalc.importers.presets import preset
+from memcalc.specs.deepspeed_file import read_deepspeed
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,53 @@ def test_torchtunes_own_are_known_by_the_names_of_tune_ls(name: str, told: dict[
 def test_what_stands_in_the_command_wins() -> None:
     found = import_files([], command=shlex.split("tune run recipe --config llama3_1/8B_full batch_size=8"))
     assert found.layer.data["micro_batch"] == 8
+
+
+@pytest.mark.parametrize(
+    ("path", "zero"),
+    [
+        ("deepspeed_configs/zero2.json", {"stage": 2, "offload_optimizer": {"device": "cpu"}}),
+        ("deepspeed_configs/zero1_torch_compile.json", {"stage": 1}),
+        ("axolotl/deepspeed_configs/zero3_bf16.json", {"stage": 3, "max_live_parameters": 0, "stage3_max_live_parameters": None, "offload_param": None}),
+        ("./scripts/zero2.json", {"stage": 2, "reduce_bucket_size": "auto", "offload_optimizer": None}),
+        ("scripts/zero3_offload.json", {"stage": 3, "offload_param": {"device": "cpu", "pin_memory": True}, "stage3_max_live_parameters": 1e9}),
+        ("zero2", {"allgather_bucket_size": 2e8}),
+        ("examples/deepspeed/ds_z2_config.json", {"round_robin_gradients": True}),
+    ],
+)
+def test_deepspeeds_are_those_that_each_ships(path: str, zero: dict[str, object]) -> None:
+    found = preset(path)
+    assert found is not None
+    assert {key: found[1]["zero_optimization"].get(key) for key in zero} == zero
+
+
+@pytest.mark.parametrize("path", ["deepspeed_configs/zero3.json", "deepspeed_configs/zero2.json", "scripts/zero3.json", "zero3", "zero1_offload"])
+def test_deepspeeds_are_read_by_the_engine(path: str) -> None:
+    found = import_files([], command=shlex.split(f"torchrun --nproc_per_node 8 train.py --deepspeed {path} --model_name_or_path m --bf16"))
+    assert read_deepspeed(found.layer.data["sharding"]["deepspeed"]).zero.stage == int(path.partition("zero")[2][0])
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("zero3", {"sharding.engine": "deepspeed", "hardware.gpus": 8}),
+        ("zero2 --num_processes 4", {"sharding.engine": "deepspeed", "hardware.gpus": 4}),
+        ("fsdp2", {"sharding.engine": "fsdp2", "sharding.reshard_after_forward": True}),
+        ("fsdp1", {"sharding.engine": "fsdp1", "sharding.fsdp_forward_prefetch": True}),
+        ("multi_gpu", {"sharding.engine": "ddp", "hardware.gpus": 8}),
+        ("single_gpu", {"hardware.gpus": 1}),
+    ],
+)
+def test_trls_of_accelerate_by_name(name: str, told: dict[str, object]) -> None:
+    found = import_files([], command=shlex.split(f"trl sft --model_name_or_path m --accelerate_config {name}"))
+    values = {origin.key: origin.value for origin in found.origins}
+    assert {key: values.get(key) for key in told} == told
+
+
+def test_files_of_accelerate_that_are_not_there_by_their_folder() -> None:
+    for path, cards in (("examples/accelerate_configs/deepspeed_zero3.yaml", 8), ("examples/accelerate/fsdp_config_offload.yaml", 2)):
+        found = import_files([], command=shlex.split(f"accelerate launch --config_file {path} sft.py --model_name_or_path m --max_length 64"))
+        assert found.layer.data["hardware"]["gpus"] == cards
 
 
 def test_names_that_nobody_ships() -> None:

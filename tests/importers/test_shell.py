@@ -6,7 +6,7 @@ import pytest
 
 from memcalc.errors import InputError
 from memcalc.importers.facts import Facts
-from memcalc.importers.shell import expanded, launching, words_of
+from memcalc.importers.shell import FOUND_AT_LAUNCH, expanded, launching, words_of
 
 
 def test_remarks_and_continued_lines_are_as_in_a_shell() -> None:
@@ -55,3 +55,24 @@ def test_variables_that_grow_are_refused() -> None:
         launching(Facts(), words_of("A=xx\n" + "A=$A$A$A\n" * 40 + "torchrun $A"), starts=lambda name: name == "torchrun")
     with pytest.raises(InputError, match="does not end"):
         words_of('echo "a\n' + "b\n" * 1000)
+
+
+def test_sums_are_worked_out_where_they_can_be() -> None:
+    text = "N=8\nB=$(( 128 / ${N} ))\nC=`expr 64 / $N`\nD=$((M ? 1 : 2))\n"
+    text += 'torchrun --b=$B --c $C --d $D --e $((B*(C+1)-1)) --f $([ "$N" -gt 1 ] && echo $((N * 2)) || echo 1) t.py'
+    made = launching(Facts(), words_of(text), starts=lambda name: name == "torchrun")
+    assert made == ["torchrun", "--b=16", "--c", "8", "--d", FOUND_AT_LAUNCH, "--e", "143", "--f", FOUND_AT_LAUNCH, "t.py"]
+
+
+def test_remarks_may_hold_quotations_and_arrays_stand_within_them() -> None:
+    assert words_of("a --b 1  # it's \"so\nA=(x y)\necho \"all: ${A[*]}\"\nc '# d'")[-2:] == ["c", "# d"]
+
+
+def test_what_a_script_writes_to_other_files_is_no_command() -> None:
+    assert words_of("cat > a.py <<'EOF'\nit's\nEOF\ntorchrun a.py") == ["cat", ">", "a.py", "<<EOF", ";", "torchrun", "a.py"]
+    assert "torchrun" in words_of("bash <<EOF\ntorchrun a.py\nEOF")
+
+
+def test_a_variable_of_nothing_before_a_command_is_nothing() -> None:
+    text = 'U=""\nP=()\n$U "${P[@]}" torchrun t.py'
+    assert launching(Facts(), words_of(text), starts=lambda name: name == "torchrun") == ["torchrun", "t.py"]

@@ -84,6 +84,7 @@ def resolve(run: Run) -> Job:
         what = engine if engine in ("fsdp1", "fsdp2") else f"ZeRO-{zero}"
         notes.append(f"{what} over one data-parallel rank shards nothing: give more ranks with --dp or --gpus")
     run, model = of_code(run, model, mesh, engine=engine, seq_len=seq_len)
+    notes += notes_of_code(run, model, seq_len=seq_len)
     job = Job(
         run=run,
         model=model,
@@ -130,6 +131,15 @@ def of_code(run: Run, model: ModelSpec, mesh: Mesh, *, engine: str, seq_len: int
 
     refuse_torchtitan(run, model, mesh, engine=engine)
     return as_torchtitan(run, model, seq_len=seq_len)
+
+
+def notes_of_code(run: Run, model: ModelSpec, *, seq_len: int) -> list[str]:
+    """What other releases of a framework do otherwise."""
+    if run.code != "torchtune":
+        return []
+    from memcalc.engine.torchtune_run import notes_of
+
+    return notes_of(run, model, seq_len=seq_len)
 
 
 def as_built(run: Run, model: ModelSpec) -> tuple[Run, ModelSpec]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from memcalc.components import Attention, DecoderLayer
+from memcalc.components import Attention, DecoderLayer, RMSNorm
 from memcalc.engine.parts import apart
 from memcalc.errors import InputError
 from memcalc.specs.job import Mesh
 from memcalc.specs.model import Block, Component, ModelSpec
 from memcalc.specs.run import Run
+from memcalc.units import gib
 
 MODELS = ("llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "phi3")
 """Families whose modules are transcribed."""
@@ -76,6 +77,27 @@ def _refuse_knobs(run: Run, model: ModelSpec) -> None:
     seq_len = run.seq_len
     if seq_len is not None and model.max_position_embeddings and seq_len > model.max_position_embeddings:
         raise InputError(f"torchtune's table has {model.max_position_embeddings} positions, not {seq_len}", where="seq_len")
+
+
+def notes_of(run: Run, model: ModelSpec, *, seq_len: int) -> list[str]:
+    """What its releases 0.5 and 0.6 keep beside: ``F.rms_norm`` in fp32 holds what it normalised in fp32, for the gradient of its weight."""
+    is_kept = run.lora is None and run.recompute == "none" and not run.torch_compile and run.offload.activations is None
+    if run.loss == "linear_cross_entropy" or model.model_type.startswith("gemma") or not is_kept:
+        return []
+    widths = sum(block.repeat * _normalised(block.module) for block in model.blocks)
+    more = gib(2 * run.micro_batch * seq_len * widths)
+    return [f"counted is torchtune's last commit; in its releases 0.5 and 0.6 norms keep their result in fp32, {more} more"]
+
+
+def _normalised(module: Component) -> int:
+    """Numbers of a token that norms in fp32 give; queries laid out by their norm have attention's output copied, as many again."""
+    if isinstance(module, RMSNorm):
+        return int(module.width.size)
+    if not isinstance(module, DecoderLayer) or not isinstance(module.self_attn, Attention):
+        return 0
+    mixer, around = module.self_attn, (module.input_layernorm, module.post_attention_layernorm)
+    heads = (2 * mixer.num_heads + mixer.num_kv_heads) * mixer.head_dim if mixer.q_norm is not None else 0
+    return heads + sum(int(norm.width.size) for norm in around if norm is not None)
 
 
 def buffer_bytes(blocks: tuple[Block, ...], *, positions: int, each: bool) -> int:

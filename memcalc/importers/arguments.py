@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from memcalc.importers.argv import Words, as_source, split
+from memcalc.importers.argv import OPEN, Words, as_source, split
 from memcalc.importers.facts import COMMAND, Facts, Link
 from memcalc.importers.format import Format, ignores, load, normal, read_into, recognised
 from memcalc.importers.links import located, name_deepspeed
@@ -69,6 +69,7 @@ def read_arguments(facts: Facts, words: Sequence[str] | Words, format_name: str,
     format_ = load(format_name)
     parsed = words if isinstance(words, Words) else split(words)
     _name_files(facts, parsed, format_, positional=positional)
+    facts.unused += [f"{word}: arguments that nothing here says" for word in dict.fromkeys(parsed.plain) if OPEN.fullmatch(word)]
     kept = {key for key in OWN_MEANING.get(format_name, ()) if not str(parsed.get(key)).endswith(ENDINGS)}
     parsed = parsed.without(*(FILES - kept))
     if format_name == "vllm":

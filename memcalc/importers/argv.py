@@ -81,6 +81,8 @@ def split(argv: Sequence[str], *, switches: frozenset[str] = frozenset()) -> Wor
                 continue
             values: list[str] = []
             while normal(key) not in switches and at < len(words) and not is_flag(words[at]) and not (values and _stands_alone(words[at])):
+                if _SEVERAL.fullmatch(words[at]):
+                    break
                 values.append(words[at])
                 at += 1
             given.append((key, True if not values else values[0] if len(values) == 1 else values, word))
@@ -92,9 +94,14 @@ def split(argv: Sequence[str], *, switches: frozenset[str] = frozenset()) -> Wor
     return Words(tuple(given), tuple(plain))
 
 
+_SEVERAL = re.compile(r"\$\{?(?:\w+_)?(?:args?|opts?|options?|flags?|extras?)(?:_\w+)?\}?", re.IGNORECASE)
+OPEN = re.compile(r"\$\{?\w+\}?")
+"""A word of which nothing is known but the variable that it stands in."""
+
+
 def _stands_alone(word: str) -> bool:
-    """Whether a word behind a flag's first value is none of its further ones: an assignment, or a configuration."""
-    return bool(_ASSIGNED.fullmatch(word)) or word.endswith((".yaml", ".yml", ".toml"))
+    """Whether a word behind a flag's first value is none of its further ones: an assignment, a configuration, or what nothing is known of."""
+    return bool(_ASSIGNED.fullmatch(word) or OPEN.fullmatch(word)) or word.endswith((".yaml", ".yml", ".toml"))
 
 
 def leading(argv: Sequence[str], *, switches: frozenset[str]) -> tuple[Words, list[str]]:
@@ -135,4 +142,4 @@ def as_source(words: Words, format_: Format, *, folder: str = ".") -> Source:
     return Source(data, lines, NAME, folder)
 
 
-__all__ = ["Words", "as_source", "is_flag", "leading", "split", "variables"]
+__all__ = ["OPEN", "Words", "as_source", "is_flag", "leading", "split", "variables"]

@@ -41,7 +41,11 @@ _BESIDE = re.compile(r"\$\(dirname\s+(?:--\s+)?\"?\$(?:0|\{0\}|BASH_SOURCE|\{BAS
 _CHANGED = re.compile(r"\$\(cd\s+\"?([^()\"&;]+?)\"?\s*(?:&&|;)\s*pwd\)")
 _HERE = re.compile(r"\$\(pwd\)|`pwd`|\$PWD\b|\$\{PWD\}")
 """Where a script stands, and where it runs."""
+_COLLAPSED = re.compile(r"\$\(echo\s+\"?(\$\w+|\$\{\w+\})\"?\s*\|\s*tr\s+(?:-s\s+)?'(?:\\n| )'\s+' '[^()]*\)")
 _SUBSTITUTION = re.compile(rf"\$\((?!\()(?:[^()]|{SUM}|\([^()]*\))*\)|`[^`]*`")
+ALL = "@"
+_ALL = re.compile(r"\$(?:[@*]|\{[@*](?::(\d))?\})")
+"""What a script was given, as a variable, and as it is written."""
 FOUND_AT_LAUNCH = "$FOUND_AT_LAUNCH"
 """What stands for a word that a shell would run another command for."""
 _SHELL_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*|\d)(?::?[-=]((?:[^{}]|\{[^{}]*\})*))?\}|([A-Za-z_]\w*|\d))")
@@ -59,7 +63,7 @@ def words_of(text: str) -> list[str]:
     text = re.sub(r"\\[ \t]*\r?\n", " ", _REMARK.sub(lambda match: match.group(1) or "", _without_written(_PROMPT.sub("", text))))
     text = _ELEMENTS.sub(r"$\2", _ARRAY.sub(_one_word, text))
     text = _HERE.sub(".", _CHANGED.sub(r"\1", _BESIDE.sub("$SCRIPT_FOLDER", text)))
-    text = _found_at_launch(one_word_each(text))
+    text = _found_at_launch(one_word_each(_COLLAPSED.sub(r"\1", text)))
     words: list[str] = []
     waiting: list[str] = []
     for line in text.splitlines():
@@ -116,6 +120,8 @@ def launching(facts: Facts, words: list[str], *, starts: Callable[[str], bool]) 
     """
     best: tuple[int, list[str], Mapping[str, str]] = (-1, [], facts.env)
     for part in _separated_parts(words):
+        if part[:1] == ["shift"]:
+            facts.env = {**facts.env, ALL: shlex.join(shlex.split(facts.env.get(ALL, ""))[int(part[1]) if part[1:2] and part[1].isdecimal() else 1 :])}
         env, rest = variables(part, known=facts.env)
         facts.env = {**facts.env, **env}
         rest = _called(facts, rest)
@@ -176,6 +182,8 @@ def _likely(words: list[str], starts: Callable[[str], bool]) -> int:
 
 def _parts(word: str, facts: Facts) -> list[str]:
     """A word with its variables put in; one that is a variable of several arguments, as those."""
+    if match := _ALL.fullmatch(word):
+        return shlex.split(facts.env.get(ALL, ""))[max(int(match.group(1) or 1) - 1, 0) :]
     made = expanded(word, facts)
     if made == word or not _SHELL_VARIABLE.fullmatch(word) or not re.match(r"\s*[\"']?-", made):
         return [made]
@@ -203,4 +211,4 @@ def expanded(word: str, facts: Facts) -> str:
     return worked_out(word, otherwise=FOUND_AT_LAUNCH)
 
 
-__all__ = ["MAX_DEPTH", "expanded", "launching", "words_of"]
+__all__ = ["ALL", "FOUND_AT_LAUNCH", "MAX_DEPTH", "expanded", "launching", "words_of"]

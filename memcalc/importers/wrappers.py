@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Sequence
 
 from memcalc.errors import InputError
@@ -10,7 +11,7 @@ from memcalc.importers.argv import Words, is_flag, leading, variables
 from memcalc.importers.facts import Facts, Link
 from memcalc.importers.links import located
 from memcalc.importers.rules import names
-from memcalc.importers.shell import MAX_DEPTH, expanded, launching, words_of
+from memcalc.importers.shell import ALL, MAX_DEPTH, expanded, launching, words_of
 from memcalc.specs.files import read_text
 
 PROGRAM = re.compile(
@@ -80,11 +81,12 @@ def _shell(facts: Facts, words: list[str]) -> list[str]:
     if path is None:
         raise InputError(f"{' '.join(words[:2])[:80]}: no such script here; give it from its folder, or the launch that it runs", where="command")
     text = read_text(path, what="script")
-    facts.env = {**facts.env, "SCRIPT_FOLDER": path.rpartition("/")[0] or ".", **{str(at): value for at, value in enumerate(rest[1:], 1)}}
+    given = {ALL: shlex.join(rest[1:]), **{str(at): value for at, value in enumerate(rest[1:], 1)}}
+    facts.env = {**facts.env, "SCRIPT_FOLDER": path.rpartition("/")[0] or ".", **given}
     if _CONDITION.search(text):
         facts.unused.append(f"{path}: its conditions are not followed; of values that are set twice the later one is taken")
     facts.files.append((path, "shell script"))
-    return [part for word in words_of(text) for part in (rest[1:] if word == "$@" else [word])]
+    return words_of(text)
 
 
 def _found(facts: Facts, words: list[str], *, name: str) -> list[str]:

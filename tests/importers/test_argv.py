@@ -32,3 +32,9 @@ def test_a_launcher_ends_where_its_script_begins() -> None:
     assert own.get("nproc") == "8"
     assert rest == ["train.py", "--nproc", "9"]
     assert leading(["--nproc", "8", "-m", "pkg.mod", "--x"], switches=frozenset())[1] == ["-m", "pkg.mod", "--x"]
+
+
+def test_variables_of_several_arguments_are_no_values() -> None:
+    words = split(["--bf16", "$EXTRA_ARGS", "--model", "$MODEL", "$MORE", "--optim", "$OPTIMIZER"])
+    assert [(key, value) for key, value, _ in words.given] == [("bf16", True), ("model", "$MODEL"), ("optim", "$OPTIMIZER")]
+    assert words.plain == ("$EXTRA_ARGS", "$MORE")

@@ -76,3 +76,17 @@ def test_what_a_script_writes_to_other_files_is_no_command() -> None:
 def test_a_variable_of_nothing_before_a_command_is_nothing() -> None:
     text = 'U=""\nP=()\n$U "${P[@]}" torchrun t.py'
     assert launching(Facts(), words_of(text), starts=lambda name: name == "torchrun") == ["torchrun", "t.py"]
+
+
+def test_what_a_script_is_given_goes_where_it_says() -> None:
+    facts = Facts()
+    facts.env = {"@": "m --a 'x y'", "1": "m"}
+    assert launching(facts, words_of('M=$1\nshift\ntorchrun t.py --m $M "$@"'), starts=lambda name: name == "torchrun")[3:] == ["m", "--a", "x y"]
+    facts.env = {"@": "m --a 1"}
+    assert launching(facts, words_of('torchrun t.py "${@:2}" $*'), starts=lambda name: name == "torchrun")[2:] == ["--a", "1", "m", "--a", "1"]
+    assert launching(Facts(), words_of('torchrun t.py "$@"'), starts=lambda name: name == "torchrun") == ["torchrun", "t.py"]
+
+
+def test_lines_that_are_only_put_together_are_what_they_hold() -> None:
+    text = "O=\"a=1 \\\n b=2\"\nC=\"torchrun t.py $(echo \"$O\" | tr '\\n' ' ' | sed 's/  \\+/ /g')\"\n$C"
+    assert launching(Facts(), words_of(text), starts=lambda name: name == "torchrun") == ["torchrun", "t.py", "a=1", "b=2"]

@@ -48,7 +48,26 @@ def _rank(facts: Facts, entry: Entry) -> None:
         facts.default("lora.target_modules", "all-linear", "Megatron-Bridge")
 
 
+def _recipe(facts: Facts, entry: Entry) -> None:
+    """Adapters by the name of Bridge's recipe (scripts/training/recipe_metadata.py, infer_recipe_mode), of the rank that its recipes have."""
+    facts.leave(entry, "what a recipe sets in Python is not seen; give its model, degrees and lengths")
+    _by_name(facts, entry, f"_{entry.word.strip('_')}_")
+
+
+def _by_name(facts: Facts, entry: Entry, name: str) -> None:
+    found = next((kind for kind in ("dora", "peft", "lora") if f"_{kind}_" in name), None)
+    if found is None or "_pretrain_" in name or "_sft_" in name:
+        return
+    facts.put("~lora", value=True, where=entry.where)
+    if found == "dora":
+        facts.put("lora.use_dora", value=True, where=entry.where)
+    facts.default("lora.r", 32, "Megatron-Bridge's recipes")
+    facts.default("lora.target_modules", "all-linear", "Megatron-Bridge")
+
+
 KEYS: dict[str, Rule] = {
+    "recipe": _recipe,
+    "mode": lambda facts, entry: _by_name(facts, entry, f"_{entry.word}_"),
     "peft._target_": _class,
     "peft.peft_scheme": _scheme,
     "peft_scheme": _scheme,

@@ -198,7 +198,6 @@ KEYS: dict[str, Rule] = {
     "num_nodes": whole_number("~nodes"),
     "devices": whole_number("~gpus_per_node"),
     **_megatron_shape.KEYS,
-    "recipe": lambda facts, entry: facts.leave(entry, "what a recipe sets in Python is not seen; give its model, degrees and lengths"),
     **_megatron_adapters.KEYS,
     **_megatron_deepspeed.KEYS,
     **dict.fromkeys(("freeze_language_model", "freeze_vision_model", "freeze_vision_projection"), when("", None, then="it is counted as trained")),

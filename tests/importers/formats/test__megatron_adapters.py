@@ -32,9 +32,7 @@ def test_layers_are_named_as_in_transformers() -> None:
 
 
 def test_nemo_writes_ranks_of_schemes_that_are_not_the_one() -> None:
-    text = (
-        "model: {tensor_model_parallel_size: 1, peft: {peft_scheme: %s, lora_tuning: {adapter_dim: 8, target_modules: [attention_qkv]}}}"
-    )
+    text = "model: {tensor_model_parallel_size: 1, peft: {peft_scheme: %s, lora_tuning: {adapter_dim: 8, target_modules: [attention_qkv]}}}"
     found = {origin.key: origin.value for origin in import_text(text % "lora").origins}
     assert (found["lora.r"], found["lora.target_modules"]) == (8, ("q_proj", "k_proj", "v_proj"))
     assert "lora.r" not in {origin.key for origin in import_text(text % "null").origins}
@@ -46,3 +44,19 @@ def test_nemo_may_name_a_way_of_recomputing_that_it_does_not_use() -> None:
     text = "model: {tensor_model_parallel_size: 1, activations_checkpoint_granularity: %s, activations_checkpoint_method: uniform}"
     assert "recompute_method" not in {origin.key for origin in import_text(text % "selective").origins}
     assert "recompute_method" in {origin.key for origin in import_text(text % "full").origins}
+
+
+@pytest.mark.parametrize(
+    ("words", "rank"),
+    [
+        ("--recipe gpt_oss_20b_peft_config", 32),
+        ("--recipe qwen3_8b_peft_config peft.dim=8", 8),
+        ("--recipe qwen3_8b_lora", 32),
+        ("--model qwen3_8b --mode dora", 32),
+        ("--recipe qwen3_8b_sft_config", None),
+        ("--recipe qwen3_8b_pretrain_config", None),
+    ],
+)
+def test_bridges_recipes_say_adapters_by_their_names(words: str, rank: int | None) -> None:
+    found = import_files([], command=["torchrun", "run_recipe.py", *words.split(), "train.micro_batch_size=1"]).layer.data
+    assert found.get("lora", {}).get("r") == rank

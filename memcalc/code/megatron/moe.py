@@ -1,7 +1,7 @@
 """A mixture of experts: shared experts, router, dispatch, grouped products, combination.
 
 Sources: megatron/core/transformer/moe/moe_layer.py (MoELayer.forward), experts.py (TEGroupedMLP), shared_experts.py. Experts one by one
-(SequentialMLP) are counted as if together: what they keep is the same, and their output, put together, is once more there for a moment.
+(SequentialMLP) are counted as if together: they keep the same, but their gradients in between are those of one expert, which is a little less.
 """
 
 from __future__ import annotations

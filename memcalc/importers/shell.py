@@ -14,7 +14,7 @@ from memcalc.importers.sums import SUM, one_word_each, worked_out
 
 PREPARES = frozenset(
     names(
-        "if elif for while fi done case esac [ [[ { } cd pip pip3 source . module conda ulimit set unset shift echo printf cat mkdir rm cp mv ls touch chmod "
+        ": if elif for while fi done case esac [ [[ { } cd pip pip3 source . module conda ulimit set unset shift echo printf cat mkdir rm cp mv ls touch chmod "
         "hf huggingface-cli wandb sleep wait kill trap read local exit return test nvidia-smi git apt apt-get"
     )
 )
@@ -37,9 +37,11 @@ TRAINS = r"train|tun|sft|dpo|ppo|grpo|run_clm|\.run\b|launch|vllm|sglang|verl|op
 """What stands in the names of scripts and modules that train or serve."""
 _ARRAY = re.compile(r"^([ \t]*)(\w+)(\+?)=\(([^()]*)\)", re.MULTILINE)
 _ELEMENTS = re.compile(r"(\")?\$\{(\w+)\[[@*]\]\}(?(1)\")")
-_BESIDE = re.compile(r"\$\(dirname\s+(?:--\s+)?\"?\$(?:0|\{0\}|BASH_SOURCE|\{BASH_SOURCE(?:\[0\])?\})\"?\)")
-_CHANGED = re.compile(r"\$\(cd\s+\"?([^()\"&;]+?)\"?\s*(?:&&|;)\s*pwd\)")
-_HERE = re.compile(r"\$\(pwd\)|`pwd`|\$PWD\b|\$\{PWD\}")
+_SCRIPT = r"\"?\$(?:0|\{0\}|BASH_SOURCE|\{BASH_SOURCE(?:\[0\])?\})\"?"
+_BESIDE = re.compile(rf"\$\(\s*dirname\s+(?:--\s+)?{_SCRIPT}\s*\)")
+_CHANGED = re.compile(r"\$\(\s*cd\s+(?:--\s+)?\"?([^()\"&;>\s]+)\"?\s*(?:&?>\s*/dev/null\s*)?(?:&&|;)\s*pwd(?:\s+-P)?\s*\)")
+_SAME = re.compile(r"\$\(\s*(?:realpath|readlink)\s+(?:-\w+\s+|--\s+)*\"?([^()\"\s]+)\"?\s*\)")
+_HERE = re.compile(r"\$\(\s*(?:pwd|git\s+rev-parse\s+--show-toplevel)\s*\)|`pwd`|\$PWD\b|\$\{PWD\}")
 """Where a script stands, and where it runs."""
 _COLLAPSED = re.compile(r"\$\(echo\s+\"?(\$\w+|\$\{\w+\})\"?\s*\|\s*tr\s+(?:-s\s+)?'(?:\\n| )'\s+' '[^()]*\)")
 _SUBSTITUTION = re.compile(rf"\$\((?!\()(?:[^()]|{SUM}|\([^()]*\))*\)|`[^`]*`")
@@ -62,7 +64,7 @@ def words_of(text: str) -> list[str]:
     """
     text = re.sub(r"\\[ \t]*\r?\n", " ", _REMARK.sub(lambda match: match.group(1) or "", _without_written(_PROMPT.sub("", text))))
     text = _ELEMENTS.sub(r"$\2", _ARRAY.sub(_one_word, text))
-    text = _HERE.sub(".", _CHANGED.sub(r"\1", _BESIDE.sub("$SCRIPT_FOLDER", text)))
+    text = _HERE.sub(".", _SAME.sub(r"\1", _CHANGED.sub(r"\1", _BESIDE.sub("$SCRIPT_FOLDER", text))))
     text = _found_at_launch(one_word_each(_COLLAPSED.sub(r"\1", text)))
     words: list[str] = []
     waiting: list[str] = []
@@ -177,6 +179,8 @@ def _likely(words: list[str], starts: Callable[[str], bool]) -> int:
         return 0
     if name.startswith("python"):
         return SURE - 1 if re.search(TRAINS, " ".join(words[1:4])) else 1
+    if name in ("srun", "mpirun") and not re.search(rf"{TRAINS}|python|bash|\$", " ".join(words[1:])):
+        return 0
     return SURE if starts(name) else 0
 
 

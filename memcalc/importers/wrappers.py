@@ -92,10 +92,11 @@ def _shell(facts: Facts, words: list[str]) -> list[str]:
 def _found(facts: Facts, words: list[str], *, name: str) -> list[str]:
     """From the first word that is a known program."""
     for at, word in enumerate(words):
-        if PROGRAM.fullmatch(word.rpartition("/")[2].lower()) and (at == 0 or words[at - 1] not in NAMING):
+        first, _, more = word.partition(" ")
+        if PROGRAM.fullmatch(first.rpartition("/")[2].lower()) and (at == 0 or words[at - 1] not in NAMING):
             if name in STARTERS:
                 facts.assumed.append(f"{name}: what it starts is counted on the cards that the rest of the command names")
-            return words[at:]
+            return [*(words_of(word) if more else [word]), *words[at + 1 :]]
     raise InputError(f"no program that is known stands behind {name}", where="command")
 
 
@@ -160,7 +161,7 @@ SHELLS = ("bash", "sh", "zsh", "dash", "sbatch")
 STARTERS = ("srun", "mpirun", "mpiexec", "ray", "numactl")
 WRAPPERS: dict[str, Callable[[Facts, list[str]], list[str]]] = {
     **{name: _behind(name) for name in ("numactl", "uv", "poetry", "pixi", "pdm", "hatch", "conda", "mamba", "micromamba", "nice", "ionice", "taskset")},
-    **{name: _behind(name) for name in ("timeout", "stdbuf", "setsid", "unbuffer", "nsys", "ncu", "apptainer", "singularity", "enroot", "pipenv")},
+    **{name: _behind(name) for name in ("timeout", "stdbuf", "setsid", "unbuffer", "nsys", "ncu", "apptainer", "singularity", "enroot", "pipenv", "coverage")},
     **{name: _separated(name) for name in ("ray", "kubectl", "sky")},
     "srun": _tasks("srun", each=("ntasks_per_node",), total=("n", "ntasks"), nodes=("N", "nodes")),
     **{name: _tasks(name, each=("N", "npernode", "ppn"), total=("n", "np"), nodes=("nnodes",)) for name in ("mpirun", "mpiexec")},

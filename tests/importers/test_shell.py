@@ -90,3 +90,11 @@ def test_what_a_script_is_given_goes_where_it_says() -> None:
 def test_lines_that_are_only_put_together_are_what_they_hold() -> None:
     text = "O=\"a=1 \\\n b=2\"\nC=\"torchrun t.py $(echo \"$O\" | tr '\\n' ' ' | sed 's/  \\+/ /g')\"\n$C"
     assert launching(Facts(), words_of(text), starts=lambda name: name == "torchrun") == ["torchrun", "t.py", "a=1", "b=2"]
+
+
+def test_a_starter_of_something_else_is_no_launch() -> None:
+    text = "H=$(srun -N 1 hostname)\nsrun -N 1 ray start --head &\n"
+    text += 'R=$(realpath "$( cd -- "$( dirname -- "$0" )" &> /dev/null && pwd)/..")\nsrun -N 2 python $R/train.py'
+    facts = Facts()
+    facts.env = {"SCRIPT_FOLDER": "a"}
+    assert launching(facts, words_of(text), starts=lambda name: name == "srun") == ["srun", "-N", "2", "python", "a/../train.py"]

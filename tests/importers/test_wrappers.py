@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from memcalc.errors import InputError
+from memcalc.importers import import_files
 from memcalc.importers.facts import Facts
 from memcalc.importers.wrappers import unwrapped
 
@@ -118,3 +119,8 @@ def test_a_script_that_is_elsewhere_is_refused(tmp_path: Path, monkeypatch: pyte
     (tmp_path / "here" / "loop.sh").write_text("bash loop.sh", encoding="utf-8")
     with pytest.raises(InputError, match="wrapped more than"):
         unwrapped(Facts(), ["bash", "loop.sh"])
+
+
+def test_a_command_in_a_variable_behind_a_starter() -> None:
+    found = import_files([], command=["CMD='torchrun --nproc_per_node 2 sft.py --model_name_or_path m --max_length 64'\nsrun -N 1 $CMD"])
+    assert found.layer.data["hardware"]["gpus"] == 2

@@ -61,6 +61,7 @@ class LatentAttention(Component):
         follows: the model's forward holds so many keys of each query that the layer before has picked, or has had picked; this one sees them
             where it has no indexer of its own (GLM-5). 0: none does.
         fresh: that layer has picked them itself; under checkpoints, others are the same tensor that is held already.
+        tempered: queries are scaled by their position (Mistral Small 4).
         window, causal: as for any attention; every latent attention sees all earlier keys.
     """
 
@@ -80,5 +81,6 @@ class LatentAttention(Component):
     indexer: Indexer | None = None
     follows: int = 0
     fresh: bool = False
+    tempered: bool = False
     window: int | None = None
     causal: bool = True

@@ -146,6 +146,19 @@ class SigmoidRouter(Router):
 
 
 @dataclass(frozen=True)
+class GroupedSoftmaxRouter(Router):
+    """A softmax in the logits' dtype; the best of the groups whose best two sum up highest, multiplied by a constant (Mistral Small 4).
+
+    Attributes:
+        groups: the choice is limited to them.
+        normalise: the chosen scores are divided by their sum, in place.
+    """
+
+    groups: Groups = Groups(1, 1)
+    normalise: bool = True
+
+
+@dataclass(frozen=True)
 class CorrectedSoftmaxRouter(Router):
     """Softmax scores in float32, chosen with a correction for each expert that is a parameter without gradient (ERNIE 4.5)."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from memcalc.code import ring
 from memcalc.code.context import Context, runs
+from memcalc.code.transformers.attention import temper
 from memcalc.code.transformers.indexer import limited, sparse_mask
 from memcalc.code.transformers.liger import in_order
 from memcalc.code.transformers.mask import mask_name
@@ -37,6 +38,8 @@ def latent_attention(ctx: Context, m: LatentAttention, x: Tensor) -> Tensor:
     q_rot, k_rot = rotate(ctx, m.rotary, q_rot, k_rot)
     kv, k_rot = ctx.remember(kv, "latent"), ctx.remember(k_rot, "rotary key")
     query = F.cat((q_nope, q_rot), whole, "query")
+    if m.tempered:
+        query = temper(ctx, query)
     key, value, both = expand_kv(ctx, m, kv, k_rot, (heads, nope, v_dim, whole))
 
     mask = ctx.shared.get(mask_name(m.window))

@@ -6,7 +6,7 @@ from functools import singledispatch
 from typing import NamedTuple
 
 from memcalc.code.context import Context
-from memcalc.components.moe import CorrectedSoftmaxRouter, Groups, Router, SigmoidRouter, SoftmaxRouter, TopKRouter
+from memcalc.components.moe import CorrectedSoftmaxRouter, GroupedSoftmaxRouter, Groups, Router, SigmoidRouter, SoftmaxRouter, TopKRouter
 from memcalc.specs.model import Weight
 from memcalc.tape import functional as F
 from memcalc.tape.functional import routing
@@ -114,25 +114,48 @@ def sigmoid_router(m: SigmoidRouter, ctx: Context, x: Tensor) -> Choice:
     logits = logits_of(ctx, m, x)
     scores = F.keeps_result(F.cast(logits, "float32") if m.wide else logits, "router scores")
     with ctx.tape.no_grad():
-        corrected = F.add_scalar(scores, "corrected scores")
-        if m.groups is not None:
-            best, _which = routing.topk(F.view(corrected, grouped(m, m.groups, x)), Axis("2", 2), "best two of each group")
-            sums = routing.sum_over(best, 2, "group scores")
-            del best
-            _held = unchosen(ctx, m, m.groups, sums)
-            corrected = F.like(corrected, "corrected scores of chosen groups")
-        chosen, indices = routing.topk(corrected, top_k_axis(m))
-        if m.groups is not None:
-            del chosen
+        indices, *_held = best_of(ctx, m, F.add_scalar(scores, "corrected scores"), m.groups)
     weights = routing.gather(scores, indices, "scores of the chosen")
     if m.normalise:
-        total = routing.sum_over(weights, 1, "sum of chosen scores", keep=True)
-        if m.eps:
-            total = F.add_scalar(total, "sum of chosen scores + eps")
-        weights = routing.div(weights, total, in_place=m.in_place)
+        weights = normalised(weights, eps=m.eps, in_place=m.in_place)
     if m.scaled:
         weights = F.scale(weights, "scaled scores")
     return Choice(logits, weights, indices)
+
+
+@choose.register
+def grouped_softmax_router(m: GroupedSoftmaxRouter, ctx: Context, x: Tensor) -> Choice:
+    """Softmax, the best within chosen groups (Mistral4TopkRouter)."""
+    logits = logits_of(ctx, m, x)
+    scores = F.softmax(logits, name="router scores")
+    with ctx.tape.no_grad():
+        indices, *_held = best_of(ctx, m, scores, m.groups)
+    weights = routing.gather(scores, indices, "scores of the chosen")
+    if m.normalise:
+        weights = normalised(weights, eps=True, in_place=True)
+    return Choice(logits, F.scale(weights, "scaled scores"), indices)
+
+
+def best_of(ctx: Context, m: Router, scores: Tensor, groups: Groups | None) -> tuple[Tensor, ...]:
+    """The experts with the best scores, of the groups whose best two sum up highest, and what is held beside them as long as the router runs."""
+    if groups is None:
+        chosen, indices = routing.topk(scores, top_k_axis(m))
+        return indices, scores, chosen
+    best, _which = routing.topk(F.view(scores, grouped(m, groups, scores)), Axis("2", 2), "best two of each group")
+    sums = routing.sum_over(best, 2, "group scores")
+    del best
+    held = unchosen(ctx, m, groups, sums)
+    rest = F.like(scores, "scores of chosen groups")
+    del scores
+    return routing.topk(rest, top_k_axis(m))[1], rest, sums, *held
+
+
+def normalised(weights: Tensor, *, eps: bool, in_place: bool) -> Tensor:
+    """Weights over their sum, to which a constant is added where `eps` says so."""
+    total = routing.sum_over(weights, 1, "sum of chosen scores", keep=True)
+    if eps:
+        total = F.add_scalar(total, "sum of chosen scores + eps")
+    return routing.div(weights, total, in_place=in_place)
 
 
 @choose.register

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from memcalc.importers.argv import Words, leading, split
 from memcalc.importers.facts import Entry, Facts, Link
 from memcalc.importers.format import load, normal, write
 from memcalc.importers.formats import accelerate as accelerate_format
+from memcalc.importers.trl import name_accelerate
 
 Launcher = Callable[[Facts, list[str]], list[str]]
 
@@ -64,7 +64,7 @@ def deepspeed(facts: Facts, words: list[str]) -> list[str]:
     return rest
 
 
-def accelerate(facts: Facts, words: list[str]) -> list[str]:
+def accelerate(facts: Facts, words: list[str], *, told: bool = False) -> list[str]:
     """``accelerate launch --config_file f.yaml --num_processes 8 script.py …``: its flags are keys of its file."""
     if words[:1] != ["launch"]:
         raise InputError(f"accelerate {words[0] if words else ''}: `accelerate launch` was expected", where="command")
@@ -78,7 +78,7 @@ def accelerate(facts: Facts, words: list[str]) -> list[str]:
             write(facts, format_, Entry("distributed_type", {"use_fsdp": "FSDP", "use_deepspeed": "DEEPSPEED", "multi_gpu": "MULTI_GPU"}[name], shown))
         elif name not in ("main_process_port", "main_process_ip", "machine_rank", "num_cpu_threads_per_process", "rdzv_backend", "gpu_ids", "quiet", "module"):
             write(facts, format_._replace(strict=False), Entry(_section(name), value, shown))
-    if own.get("config_file") is None:
+    if own.get("config_file") is None and not told:
         every_card(facts, "accelerate launch")
     facts.files.append(("accelerate launch", format_.title))
     facts.formats.add("accelerate")
@@ -87,19 +87,20 @@ def accelerate(facts: Facts, words: list[str]) -> list[str]:
 
 def trl(facts: Facts, words: list[str]) -> Words:
     """``trl sft --accelerate_config zero3 --num_processes 8 …``: what the trainer has no argument for goes to ``accelerate launch`` (TRL 1.16, trl/cli)."""
-    keys = load("trainer").keys
-    own = ["launch"]
+    keys = load("trainer").keys.keys() - {"num_processes"}
+    parsed = split(words)
+    own, told = ["launch"], parsed.get("config") is not None
     theirs: list[tuple[str, Any, str]] = []
-    for key, value, shown in (parsed := split(words)).given:
+    for key, value, shown in parsed.given:
         name = normal(key)
         if name == "accelerate_config":
-            found = str(value) if os.path.isfile(str(value)) else f"accelerate_configs/{value}.yaml"  # noqa: PTH113
-            own.append(f"--config_file={found}")
+            name_accelerate(facts, Entry(key, value, shown))
+            told = True
         elif name not in keys and (name in ACCELERATE or _section(name) in accelerate_format.KEYS):
             own += [f"--{name}"] if value is True else [f"--{name}={value}"]
         else:
             theirs.append((key, value, shown))
-    accelerate(facts, [*own, "trl"])
+    accelerate(facts, [*own, "trl"], told=told)
     return Words(tuple(theirs), parsed.plain)
 
 

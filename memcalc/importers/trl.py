@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from memcalc.errors import InputError
-from memcalc.importers.facts import Facts, number
+from memcalc.importers.facts import Entry, Facts, Link, number
 
 TRAINERS = {
     "sft": "train", "dpo": "dpo", "mpo": "dpo", "kto": "kto", "bco": "kto", "orpo": "orpo", "cpo": "orpo", "simpo": "simpo", "reward": "reward",
@@ -68,4 +68,10 @@ def task_of(facts: Facts) -> str | None:
     return None if found == "train" else found
 
 
-__all__ = ["TRAINERS", "WHOLE", "named", "task_of"]
+def name_accelerate(facts: Facts, entry: Entry) -> None:
+    """What ``--accelerate_config`` holds: a path, or the name of a file that TRL ships (trl/cli/accelerate_config.py)."""
+    text = str(entry.value)
+    facts.links.append(Link(text if text.endswith((".yaml", ".yml")) else f"accelerate_configs/{text}.yaml", entry.where, facts.folder, "accelerate"))
+
+
+__all__ = ["TRAINERS", "WHOLE", "name_accelerate", "named", "task_of"]

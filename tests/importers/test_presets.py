@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 
@@ -84,3 +85,10 @@ def test_names_that_nobody_ships() -> None:
     assert preset("../llama3_1/8B_full") is None
     with pytest.raises(InputError, match="not found"):
         import_files([], command=["tune", "run", "recipe", "--config", "llama9/8B_full"])
+
+
+def test_trls_own_file_may_say_how_it_is_launched(tmp_path: Path) -> None:
+    path = tmp_path / "sft.yaml"
+    path.write_text("model_name_or_path: m\nmax_length: 64\naccelerate_config: zero2\nnum_processes: 4\n", encoding="utf-8")
+    found = import_files([str(path)], command=["trl", "sft", "--config", str(path)]).layer.data
+    assert (found["hardware"]["gpus"], found["sharding"]["engine"]) == (4, "deepspeed")

@@ -130,6 +130,8 @@ KEYS: dict[str, Rule] = {
     "torch_dtype": each(training_arguments.load_dtype, _old),
     **scripts.KEYS,
     **scripts.PLACES,
+    "accelerate_config": trl.name_accelerate,
+    "num_processes": whole_number("~world"),
     "num_generations": _generations,
     "loss_type": _loss,
     "beta": real_number("~beta"),

@@ -61,6 +61,8 @@ class Imported(NamedTuple):
 
 BATCH_AND_CARDS = ("hardware.gpus", "micro_batch", "grad_accum", "sharding.dp", "sharding.tp", "sharding.pp", "sharding.cp")
 """Keys that others follow from: a global batch is spread over them."""
+SCRIPTS = (".sh", ".bash", ".sbatch", ".slurm")
+"""Endings of shell scripts."""
 
 
 def import_files(
@@ -69,7 +71,7 @@ def import_files(
     """Several files, and a command, as one.
 
     Args:
-        paths: files of any known format.
+        paths: files of any known format, or one shell script that launches.
         command: argv of a launch, environment variables in front allowed.
         env: what ``${oc.env:…}`` may see.
         flags: keys of the run that will win over all of this, by their dotted names; what follows from `BATCH_AND_CARDS` follows from them.
@@ -79,7 +81,8 @@ def import_files(
     """
     facts = _flagged(flags or {})
     facts.env = dict(env or {})
-    read = [read_source(path) for path in paths]
+    read = [read_source(path) for path in paths if not path.endswith(SCRIPTS)]
+    command = _script(facts, [path for path in paths if path.endswith(SCRIPTS)], command)
     command = _started(facts, [source for source in read if containers.holds(source.data)], command)
     sources = [(source, recognised(source)) for source in read if not containers.holds(source.data)]
     if command:
@@ -88,6 +91,16 @@ def import_files(
         read_command(facts, command)
         _refuse_what_does_not_train(facts, given=bool(sources) or any(name != "model" and not name.startswith("hardware.") for name in flags or {}))
     return finished(facts, sources)
+
+
+def _script(facts: Facts, scripts: Sequence[str], command: Sequence[str]) -> Sequence[str]:
+    """The launch of a shell script, or the one that is given."""
+    if not scripts:
+        return command
+    if command or len(scripts) > 1:
+        raise InputError("starts a launch of its own: give it without another", where=scripts[-1])
+    facts.given = {os.path.basename(scripts[0]): scripts[0]}  # noqa: PTH119
+    return ["bash", scripts[0]]
 
 
 def _started(facts: Facts, files: Sequence[Source], command: Sequence[str]) -> Sequence[str]:

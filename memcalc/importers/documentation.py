@@ -30,8 +30,8 @@ does not write down is listed.
 
 A launch command is found behind `sudo`, `nohup`, `numactl`, `uv run`, `conda run`, `srun`, `mpirun`, `ray job submit --`, `docker run`, `bash -c` and
 their kin (`memcalc check -- docker run … vllm/vllm-openai --model …`), with the variables that stand before it. Of a shell script
-(`memcalc check -- bash train.sh 8`) variables, arrays, sums (`$((BATCH / GPUS))`) and the launch are read, without following conditions and loops: nothing
-is run.
+(`memcalc check train.sh`, or `-- bash train.sh 8` with its arguments) variables, arrays, sums (`$((BATCH / GPUS))`) and the launch are read, without following
+conditions and loops: nothing is run.
 
 A file that a launch names is looked for from the working directory, and beside the file that names it. Where it is not there, what frameworks ship under its
 name stands in, and the estimate says so: `ds_z3_config.json` and `accelerate/fsdp_config.yaml` of LLaMA-Factory, `zero2` of ms-swift,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Callable, Sequence
@@ -77,12 +78,13 @@ def _shell(facts: Facts, words: list[str]) -> list[str]:
         if re.fullmatch(r"-[a-z]*c", rest[0]) and len(rest) > 1:
             return words_of(rest[1])
         rest = rest[1:]
-    path = located(Link(rest[0], "command", ".")) if rest else None
+    given = facts.given.get(os.path.basename(rest[0])) if rest else None  # noqa: PTH119
+    path = given or (located(Link(rest[0], "command", ".")) if rest else None)
     if path is None:
         raise InputError(f"{' '.join(words[:2])[:80]}: no such script here; give it from its folder, or the launch that it runs", where="command")
     text = read_text(path, what="script")
-    given = {ALL: shlex.join(rest[1:]), **{str(at): value for at, value in enumerate(rest[1:], 1)}}
-    facts.env = {**facts.env, "SCRIPT_FOLDER": path.rpartition("/")[0] or ".", **given}
+    arguments = {ALL: shlex.join(rest[1:]), **{str(at): value for at, value in enumerate(rest[1:], 1)}}
+    facts.env = {**facts.env, "SCRIPT_FOLDER": path.rpartition("/")[0] or ".", **arguments}
     if _CONDITION.search(text):
         facts.unused.append(f"{path}: its conditions are not followed; of values that are set twice the later one is taken")
     facts.files.append((path, "shell script"))

@@ -151,7 +151,7 @@ def test_nothing_to_check_is_said(cli: Cli) -> None:
     [
         ("*.nothing", "*.nothing: no file matches this pattern"),
         ("nothere.yaml", "nothere.yaml: no such file"),
-        ("llama-7b", "llama-7b: is neither a file of a run (.yaml, .yml, .json, .toml, .py) nor a launch command"),
+        ("llama-7b", "llama-7b: is neither a file of a run (.yaml, .yml, .json, .toml, .py, .sh, .sbatch, .slurm) nor a launch command"),
         (".", ".: is neither a file of a run"),
     ],
 )
@@ -199,3 +199,9 @@ def test_findings_stand_on_the_line_that_is_to_blame(cli: Cli, tmp_path: Path) -
     refused = cli("estimate", "llama-7b", "--tp", "3", "--format", "junit")
     assert (refused.status, len(refused.err.splitlines())) == (2, 1)
     assert '<error message="' in refused.out
+
+
+def test_a_shell_script_is_a_run(cli: Cli) -> None:
+    Path("train.sh").write_text("torchrun --nproc_per_node 2 sft.py --model_name_or_path llama-3.2-1b --max_length 64\n", encoding="utf-8")
+    done = cli("check", "train.sh", "--gpu", "h100-80g")
+    assert (done.status, "llama-3.2-1b" in done.out) == (0, True)

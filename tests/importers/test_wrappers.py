@@ -124,3 +124,14 @@ def test_a_script_that_is_elsewhere_is_refused(tmp_path: Path, monkeypatch: pyte
 def test_a_command_in_a_variable_behind_a_starter() -> None:
     found = import_files([], command=["CMD='torchrun --nproc_per_node 2 sft.py --model_name_or_path m --max_length 64'\nsrun -N 1 $CMD"])
     assert found.layer.data["hardware"]["gpus"] == 2
+
+
+def test_a_script_may_be_given_as_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "train.sh"
+    path.write_text("N=2\ntorchrun --nproc_per_node $N sft.py --model_name_or_path m --max_length 64\n", encoding="utf-8")
+    other = tmp_path / "more.yaml"
+    other.write_text("per_device_train_batch_size: 3\nmodel_name_or_path: other\noutput_dir: o\n", encoding="utf-8")
+    found = import_files([str(path), str(other)]).layer.data
+    assert (found["hardware"]["gpus"], found["micro_batch"], found["model"]) == (2, 3, "m")
+    with pytest.raises(InputError, match="a launch of its own"):
+        import_files([str(path)], command=["torchrun", "sft.py"])

@@ -27,7 +27,7 @@ FROM = Option(
 )
 EXPLAIN_INPUTS = Option("explain-inputs", "add where each key comes from: file and line, flag, or default")
 TYPED = "the command line of memcalc"
-ENDINGS = (".yaml", ".yml", ".json", ".toml", ".py")
+ENDINGS = (".yaml", ".yml", ".json", ".toml", ".py", ".sh", ".sbatch", ".slurm")
 ABOUT_MODEL = ("model_type", "architectures", "auto_map")
 
 
@@ -113,7 +113,7 @@ def is_foreign(word: str) -> bool:
     """Whether a word is a file that another framework reads: neither a model nor a run file."""
     if not word.endswith(ENDINGS) or not os.path.isfile(word):  # noqa: PTH113
         return False
-    if word.endswith((".toml", ".py")):
+    if word.endswith((".toml", ".py", ".sh", ".sbatch", ".slurm")):
         return True
     from memcalc.importers import containers, read_source, recognised
 

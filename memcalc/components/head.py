@@ -37,11 +37,11 @@ class Head(Component):
 
 @dataclass(frozen=True)
 class MaskedHead(Component):
-    """The head of an encoder that is trained to fill in masked tokens: a transform, the projection to the vocabulary, the loss.
+    """The head of an encoder that is trained to fill in masked tokens: a transform where there is one, the projection to the vocabulary, the loss.
 
     Attributes:
         dense: hidden → the table's width.
-        norm: after the activation.
+        norm: after the activation. Without both there is no transform (EuroBERT).
         proj: that width → vocabulary.
         activation: between dense and norm.
         tied: its weight is the embedding's table, counted there.
@@ -49,8 +49,8 @@ class MaskedHead(Component):
         loose_bias: a bias beside the projection's own, which nothing uses (BERT and RoBERTa, untied).
     """
 
-    dense: Linear
-    norm: LayerNorm
+    dense: Linear | None
+    norm: LayerNorm | None
     proj: Linear
     activation: str = "gelu"
     tied: bool = True

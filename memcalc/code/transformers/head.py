@@ -76,9 +76,10 @@ def logits_of(ctx: Context, m: Head, x: Tensor) -> Tensor:
 @runs(MaskedHead)
 def masked_head(ctx: Context, m: MaskedHead, x: Tensor) -> Tensor:
     """x (batch, seq, hidden) → loss over all tokens, of the logits as they are or of an fp32 copy (BertForMaskedLM.forward, ForMaskedLMLoss)."""
-    h = ctx.run(m.dense, x)
-    h = apply_activation(h, m.activation)
-    h = ctx.run(m.norm, h, "norm")
+    h = x
+    if m.dense is not None and m.norm is not None:
+        h = apply_activation(ctx.run(m.dense, x), m.activation)
+        h = ctx.run(m.norm, h, "norm")
     logits = ctx.run(m.proj, h)
     del h
     if not ctx.settings.training:

@@ -9,6 +9,7 @@ from memcalc.importers.facts import COMMAND, Facts, Link
 from memcalc.importers.format import Format, ignores, load, normal, read_into, recognised
 from memcalc.importers.links import located, name_deepspeed
 from memcalc.importers.rules import names
+from memcalc.importers.shell import ELEMENTS
 from memcalc.importers.source import read_source
 
 MARKS = (
@@ -69,7 +70,8 @@ def read_arguments(facts: Facts, words: Sequence[str] | Words, format_name: str,
     format_ = load(format_name)
     parsed = words if isinstance(words, Words) else split(words)
     _name_files(facts, parsed, format_, positional=positional)
-    facts.unused += [f"{word}: arguments that nothing here says" for word in dict.fromkeys(parsed.plain) if OPEN.fullmatch(word)]
+    unknown = dict.fromkeys(word.replace(ELEMENTS, "") for word in parsed.plain if OPEN.fullmatch(word))
+    facts.unused += [f"{word}: arguments that nothing here says" for word in unknown]
     kept = {key for key in OWN_MEANING.get(format_name, ()) if not str(parsed.get(key)).endswith(ENDINGS)}
     parsed = parsed.without(*(FILES - kept))
     if format_name == "vllm":

@@ -35,7 +35,9 @@ _WRITTEN = re.compile(r"(?<!<)<<-?[ \t]*(['\"]?)([A-Za-z_]\w*)\1")
 _RUNS = re.compile(r"\b(?:bash|sh|ssh|sbatch|srun)\b")
 TRAINS = r"train|tun|sft|dpo|ppo|grpo|run_clm|\.run\b|launch|vllm|sglang|verl|openrlhf|swift"
 """What stands in the names of scripts and modules that train or serve."""
-_ARRAY = re.compile(r"^([ \t]*)(\w+)(\+?)=\(([^()]*)\)", re.MULTILINE)
+_ARRAY = re.compile(rf"^([ \t]*)(\w+)(\+?)=\(((?:[^()'\"]|'[^']*'|\"(?:\\.|[^\"\\])*\"|{SUM})*)\)", re.MULTILINE)
+ELEMENTS = "elements_of_"
+"""What stands before the name of an array where all its elements are meant."""
 _ELEMENTS = re.compile(r"(\")?\$\{(\w+)\[[@*]\]\}(?(1)\")")
 _SCRIPT = r"\"?\$(?:0|\{0\}|BASH_SOURCE|\{BASH_SOURCE(?:\[0\])?\})\"?"
 _BESIDE = re.compile(rf"\$\(\s*dirname\s+(?:--\s+)?{_SCRIPT}\s*\)")
@@ -63,9 +65,9 @@ def words_of(text: str) -> list[str]:
     ['torchrun', 'train.py']
     """
     text = re.sub(r"\\[ \t]*\r?\n", " ", _REMARK.sub(lambda match: match.group(1) or "", _without_written(_PROMPT.sub("", text))))
-    text = _ELEMENTS.sub(r"$\2", _ARRAY.sub(_one_word, text))
     text = _HERE.sub(".", _SAME.sub(r"\1", _CHANGED.sub(r"\1", _BESIDE.sub("$SCRIPT_FOLDER", text))))
     text = _found_at_launch(one_word_each(_COLLAPSED.sub(r"\1", text)))
+    text = _ELEMENTS.sub(rf"${ELEMENTS}\2", _ARRAY.sub(_one_word, text))
     words: list[str] = []
     waiting: list[str] = []
     for line in text.splitlines():
@@ -189,7 +191,8 @@ def _parts(word: str, facts: Facts) -> list[str]:
     if match := _ALL.fullmatch(word):
         return shlex.split(facts.env.get(ALL, ""))[max(int(match.group(1) or 1) - 1, 0) :]
     made = expanded(word, facts)
-    if made == word or not _SHELL_VARIABLE.fullmatch(word) or not re.match(r"\s*[\"']?-", made):
+    several = word.startswith(f"${ELEMENTS}") or re.match(r"\s*[\"']?-", made)
+    if made == word or not _SHELL_VARIABLE.fullmatch(word) or not several:
         return [made]
     return [part for found in words_of(made) for part in (found.split() if found.startswith("--") else [found])]
 
@@ -200,8 +203,8 @@ def expanded(word: str, facts: Facts) -> str:
 
     def one(match: re.Match[str]) -> str:
         nonlocal room
-        name = match.group(1) or match.group(3)
-        made = facts.env.get(name, match.group() if match.group(2) is None else match.group(2))
+        name = (match.group(1) or match.group(3)).removeprefix(ELEMENTS)
+        made = facts.env.get(name, match.group().replace(ELEMENTS, "", 1) if match.group(2) is None else match.group(2))
         room -= len(made)
         if room < 0:
             raise InputError(f"${name} makes a word of more than {MAX_LENGTH:,} characters", where="command")
@@ -215,4 +218,4 @@ def expanded(word: str, facts: Facts) -> str:
     return worked_out(word, otherwise=FOUND_AT_LAUNCH)
 
 
-__all__ = ["ALL", "FOUND_AT_LAUNCH", "MAX_DEPTH", "expanded", "launching", "words_of"]
+__all__ = ["ALL", "ELEMENTS", "FOUND_AT_LAUNCH", "MAX_DEPTH", "expanded", "launching", "words_of"]

@@ -98,3 +98,11 @@ def test_a_starter_of_something_else_is_no_launch() -> None:
     facts = Facts()
     facts.env = {"SCRIPT_FOLDER": "a"}
     assert launching(facts, words_of(text), starts=lambda name: name == "srun") == ["srun", "-N", "2", "python", "a/../train.py"]
+
+
+def test_arrays_of_overrides_hold_quotations_sums_and_other_arrays() -> None:
+    text = (
+        'N=4\nA=(\n  a.f="[\'x\', \'y\']"\n  a.n=$((1024 * N))\n  a.l=\'["c","w"]\' # (one)\n)\nB=(b=1 "${A[@]}")\npython train.py "${B[@]}" "${NONE[@]}" c=2'
+    )
+    made = launching(Facts(), words_of(text), starts=lambda name: name == "python")
+    assert made == ["python", "train.py", "b=1", "a.f=['x', 'y']", "a.n=4096", 'a.l=["c","w"]', "$NONE", "c=2"]

@@ -8,7 +8,7 @@ from typing import Literal
 from memcalc.components.attention import Rotary
 from memcalc.components.layer_inputs import InputTables
 from memcalc.components.linear import Linear
-from memcalc.components.norm import LayerNorm
+from memcalc.components.norm import LayerNorm, RMSNorm
 from memcalc.components.prompt import PromptEncoder
 from memcalc.dataclass import dataclass
 from memcalc.specs.model import Axis, Component, Weight
@@ -79,7 +79,7 @@ class Embedding(Component):
         tied: the head uses this table too, so its gradient is there before this block runs back.
         local_rotary: a second set of angles, for the layers with windows (Gemma 3).
         token_types: rows of the table of token types (BERT), 0 for none.
-        norm: on the sum (BERT, BLOOM).
+        norm: on the sum (BERT, BLOOM, nanochat).
         dropout: on what comes out.
         project: to another width (OPT 350M, ELECTRA).
         alibi: the bias for positions, where there is one.
@@ -106,7 +106,7 @@ class Embedding(Component):
     tied: bool = False
     local_rotary: Rotary | None = None
     token_types: int = 0
-    norm: LayerNorm | None = None
+    norm: LayerNorm | RMSNorm | None = None
     dropout: float = 0.0
     project: Linear | None = None
     alibi: Alibi | None = None

@@ -96,12 +96,17 @@ def number(ctx: Context) -> None:
 
 
 def decoder(ctx: Context, m: Embedding, ids: Tensor) -> Tensor:
-    """Tokens alone, scaled where the model does (LlamaModel.forward, GemmaTextScaledWordEmbedding.forward)."""
+    """Tokens alone, scaled or normalised where the model does (LlamaModel.forward, GemmaTextScaledWordEmbedding.forward, NanoChatModel.forward)."""
     x = look_up(ctx, m, ids)
     if m.scaled:
         x = F.scale(x, "scaled inputs_embeds")
     if not ctx.settings.packed and (m.alibi is None or m.alibi.style != "table"):
         number(ctx)
+    if m.norm is not None:
+        ctx.holds_output = False
+        if not ctx.settings.records or x.dtype != "float32":  # otherwise its backward keeps them
+            hold(ctx, x, "inputs_embeds")
+        x = ctx.run(m.norm, x, "norm")
     return dropout(ctx, x, m.dropout)
 
 

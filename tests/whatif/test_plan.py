@@ -105,7 +105,7 @@ def test_405b_is_planned_as_it_was_trained_or_leaner() -> None:
     published = next(way for way in ways(found.model, ("megatron",)) if all(getattr(way, key) == value for key, value in degrees.items()))
     assert (published.dp, published.grad_accum, round(published.cost, 2)) == (128, 16, 1.33)
     need_bytes = need(resolve(read_run("llama-3.1-405b", **published.keys(), gpus=16384, seq_len=8192, attention="flash_attention_2")))
-    assert round(need_bytes / 2**30, 1) == 85.6
+    assert round(need_bytes / 2**30, 1) == 85.7
 
 
 def test_behind_those_asked_for_stands_the_front() -> None:

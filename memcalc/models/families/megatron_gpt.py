@@ -38,10 +38,6 @@ def spec(config: Config) -> ModelSpec:
     dropout, tied = config.float("hidden_dropout", default=0.1), not config.bool("untie_embeddings_and_output_weights", default=False)
     dense, sparse = megatron.network(config, sizes.hidden, sizes.intermediate), megatron.experts(config, sizes)
     self_attn = megatron.attention(config, sizes, rotary)
-        megatron.network(config, sizes.hidden, sizes.intermediate),
-        megatron.experts(config, sizes),
-        megatron.attention(config, sizes, rotary),
-    )
 
     def layer(mlp: MLP | GatedMLP | MoE) -> DecoderLayer:
         return DecoderLayer(input_layernorm=norm, self_attn=self_attn, post_attention_layernorm=norm, mlp=mlp, dropout=dropout)

@@ -11,8 +11,6 @@ from memcalc.engine.degrees import check_degrees
 from memcalc.engine.effect import ignored_knobs, refuse
 from memcalc.engine.finetuning import assumed_of, ignored_by_training, load_quantised, refuse_elsewhere, refuse_finetuning, with_mini_batches
 from memcalc.engine.images import images_of, with_images
-from memcalc.engine.liger import ignored_by_liger, with_liger
-from memcalc.engine.lora_kernels import ignored_lora_kernels, refuse_lora_kernels
 from memcalc.engine.optimizers import optimizer_for
 from memcalc.engine.optimizers.check import check_optimizer, ignored_by_optimizer
 from memcalc.engine.precision import OWN_ENGINES, with_precision
@@ -55,7 +53,7 @@ def resolve(run: Run) -> Job:
     model = read_model(run.model)
     if not any(block.role == "embedding" for block in model.blocks):
         raise InputError(f"{model.name} reads no text, so no step of it is known; `memcalc models show {model.name}` counts its parameters", where="model")
-    settled = settle(with_precision(with_liger(with_mini_batches(run), model)), hidden_size=model.hidden_size)
+    settled = settle(with_precision(_with_kernels(with_mini_batches(run), model)), hidden_size=model.hidden_size)
     run, model = as_built(with_images(settled.run, model), model)
     run, model, assumed = load_quantised(run, model)
     tied, model = model.tied, remade(run, model)
@@ -77,7 +75,6 @@ def resolve(run: Run) -> Job:
     engine, zero = engine_of(run, settled.deepspeed)
     refuse(run, engine)
     refuse_finetuning(run, model, engine=engine, zero=zero)
-    refuse_lora_kernels(run)
     mesh = mesh_of(run)
     assumptions += check_degrees(run, model, mesh)
     if zero > 0 and mesh.dp * mesh.cp == 1:
@@ -100,8 +97,7 @@ def resolve(run: Run) -> Job:
             (
                 *settled.ignored,
                 *ignored_by_training(run),
-                *ignored_by_liger(run, model),
-                *ignored_lora_kernels(run, model, engine=engine, zero=zero),
+                *_idle_kernels(run, model, engine=engine, zero=zero),
                 *ignored_knobs(run, engine, mesh),
                 *ignored_by_optimizer(run),
                 *_unused_generation(run, model),
@@ -200,6 +196,33 @@ def _of_file(run: Run) -> Run:
     from memcalc.specs.read import read_run
 
     return read_run(run, code="llamacpp")
+
+
+def _with_kernels(run: Run, model: ModelSpec) -> Run:
+    """The run with what the kernels that it asks for bring along."""
+    if run.lora is not None and run.lora.kernels:
+        from memcalc.engine.lora_kernels import refuse_lora_kernels
+
+        refuse_lora_kernels(run)
+    if run.liger is None:
+        return run
+    from memcalc.engine.liger import with_liger
+
+    return with_liger(run, model)
+
+
+def _idle_kernels(run: Run, model: ModelSpec, *, engine: str, zero: int) -> tuple[str, ...]:
+    """Kernels that were asked for and find nothing to replace."""
+    found: tuple[str, ...] = ()
+    if run.liger is not None:
+        from memcalc.engine.liger import ignored_by_liger
+
+        found += ignored_by_liger(run, model)
+    if run.lora is not None and run.lora.kernels:
+        from memcalc.engine.lora_kernels import ignored_lora_kernels
+
+        found += ignored_lora_kernels(run, model, engine=engine, zero=zero)
+    return found
 
 
 def _assumed_cache(run: Run, model: ModelSpec) -> tuple[str, ...]:

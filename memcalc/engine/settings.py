@@ -8,10 +8,10 @@ from dataclasses import replace
 from memcalc.code.context import Settings
 from memcalc.code.contrastive import Contrastive
 from memcalc.code.keeping import keeping_of
+from memcalc.code.liger import NO_KERNELS, Liger
 from memcalc.components import Attention
 from memcalc.components.mla import LatentAttention
 from memcalc.engine.flow import Flow
-from memcalc.engine.liger import kernels_of
 from memcalc.formulas import experts
 from memcalc.specs.job import Job
 from memcalc.specs.model import Block, Component, Degrees, ModelSpec
@@ -55,7 +55,7 @@ def settings_of(job: Job) -> Settings:
         windows=windows_of(job.model),
         two_sided_windows=tuple(w for w in windows_of(job.model, causal=False) if w is not None or run.attention_mask),
         trainable=trainable_of(job),
-        liger=kernels_of(run, job.model),
+        liger=_liger(job),
         lora_kernels=lora_kernels_of(job),
         padded=run.attention_mask or run.packing,
         packed=run.packing,
@@ -70,6 +70,14 @@ def settings_of(job: Job) -> Settings:
         sent=experts.sent_share(limit, padded=padded),
         received=experts.received_share(job.expert_share, limit, padded=padded),
     )
+
+
+def _liger(job: Job, *, tower: bool = False) -> Liger:
+    if job.run.liger is None:
+        return NO_KERNELS
+    from memcalc.engine.liger import kernels_of
+
+    return kernels_of(job.run, job.model, tower=tower)
 
 
 def lora_kernels_of(job: Job) -> tuple[str, ...]:
@@ -146,7 +154,7 @@ def sight_of(job: Job, settings: Settings) -> tuple[Settings, Flow] | None:
         seq=vision.length(images, size),
         images=images,
         cached=False,
-        liger=kernels_of(job.run, job.model, tower=True),
+        liger=_liger(job, tower=True),
         axes=("rows", "patches") if vision.packed else ("images", "patches"),
         degrees=Degrees(),
         tp=1,

@@ -6,16 +6,18 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memcalc.errors import InputError
 from memcalc.models import catalogue, families, hub
 from memcalc.models.config import Config
-from memcalc.models.derived import Derived, derived, nearest
 from memcalc.models.files import read_json
 from memcalc.models.quantization import from_modelopt, read_quantization
 from memcalc.specs.model import ModelSpec
 from memcalc.specs.quantization import Quantization
+
+if TYPE_CHECKING:
+    from memcalc.models.derived import Derived
 
 
 def read_model(name: str) -> ModelSpec:
@@ -40,18 +42,26 @@ def read_config(name: str) -> Config:
         raise InputError("no model given: name one of `memcalc models`, a path to a config.json, or a Hub id", where="model")
     if name.lstrip().startswith("{"):  # a config.json in one line, as importers make it of the sizes in a command
         return _config(_inline(name), where="model", name="the model of these sizes")
-    entry, exists = catalogue.path_of(name), os.path.exists(name)  # noqa: PTH110 (answers False where pathlib raises)
-    taken = derived(name) if entry is None and not exists and _is_folder_elsewhere(name) else None
-    if entry is None and taken is None and (exists or _looks_like_path(name)):
+    entry = catalogue.path_of(name)
+    return _found(name) if entry is None else _of_catalogue(entry, name)
+
+
+def _found(name: str) -> Config:
+    """What is called by a path, a Hub id or a name that is made of the catalogue's."""
+    from memcalc.models.derived import derived, nearest
+
+    exists = os.path.exists(name)  # noqa: PTH110 (answers False where pathlib raises)
+    taken = derived(name) if not exists and _is_folder_elsewhere(name) else None
+    if taken is None and (exists or _looks_like_path(name)):
         path = _file_at(name)
         if path.endswith(".gguf"):
             from memcalc.models.gguf_config import gguf_config
 
             return _config(gguf_config(path), where=path, name=name)
         return _config(read_json(path), where=path, name=name, folder=os.path.dirname(path) or ".")  # noqa: PTH120 (spelt as the user did)
-    entry = entry or catalogue.path_of(catalogue.resolve(name) or "")
+    entry = catalogue.path_of(catalogue.resolve(name) or "")
     if entry is not None:
-        return _config(read_json(entry), where=f"configs/models/{entry.name}", name=name)
+        return _of_catalogue(entry, name)
     is_hub_id = hub.is_hub_id(name)
     taken = taken or (None if is_hub_id and hub.is_cached(name) else derived(name))
     if taken is not None:
@@ -60,6 +70,10 @@ def read_config(name: str) -> Config:
         file = _fetched(name)
         return _config(read_json(file, where=f"{name}/config.json"), where=f"{name}/config.json", name=name, folder=str(file.parent))
     raise catalogue.unknown(name, near=nearest(name))
+
+
+def _of_catalogue(entry: Path, name: str) -> Config:
+    return _config(read_json(entry), where=f"configs/models/{entry.name}", name=name)
 
 
 def _taken(found: Derived, name: str) -> Config:
@@ -78,6 +92,8 @@ def _fetched(name: str) -> Path:
     try:
         return hub.config_file(name)
     except InputError as error:
+        from memcalc.models.derived import nearest
+
         near = nearest(name)
         raise InputError(f"{error.message}{f'; {near}' if near else ''}", where=error.where) from None
 

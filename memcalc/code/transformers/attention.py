@@ -5,7 +5,6 @@ from __future__ import annotations
 from memcalc.code import ring
 from memcalc.code.context import Context, runs
 from memcalc.code.transformers.dropout import dropout
-from memcalc.code.transformers.lora_kernels import are_fused, output
 from memcalc.code.transformers.mask import mask_name
 from memcalc.code.transformers.project import over_projection, project
 from memcalc.code.transformers.prompt import with_prefix
@@ -57,7 +56,12 @@ def merge(ctx: Context, m: Attention, out: Tensor) -> Tensor:
     """The heads side by side again, through the output projection."""
     flat = Axis("heads * head_dim", out.shape[1].size * out.shape[-1].size)
     out = F.view(out, (ctx.batch, ctx.seq, flat))
-    return output(ctx, m.o, out) if are_fused(ctx, "o", m.o) else ctx.run(m.o, out)
+    if "o" in ctx.settings.lora_kernels:
+        from memcalc.code.transformers import lora_kernels
+
+        if lora_kernels.are_fused(ctx, "o", m.o):
+            return lora_kernels.output(ctx, m.o, out)
+    return ctx.run(m.o, out)
 
 
 def attend(ctx: Context, m: Attention, query: Tensor, key: Tensor, value: Tensor) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from memcalc.code.context import Context, runs
 from memcalc.code.transformers import liger
-from memcalc.code.transformers.lora_kernels import are_fused, network
 from memcalc.components import MLP, GatedMLP
 from memcalc.tape import functional as F
 from memcalc.tape.functional.activations import apply_activation
@@ -15,8 +14,11 @@ from memcalc.tape.tensor import Axis, Tensor
 @runs(GatedMLP)
 def gated_mlp(ctx: Context, m: GatedMLP, x: Tensor) -> Tensor:
     """``down(act(gate(x)) * up(x))`` (LlamaMLP.forward); a fused projection is chunked first (Phi3MLP.forward)."""
-    if are_fused(ctx, "mlp", m.gate, m.up, m.down):
-        return network(ctx, m, x)
+    if "mlp" in ctx.settings.lora_kernels:
+        from memcalc.code.transformers import lora_kernels
+
+        if lora_kernels.are_fused(ctx, "mlp", m.gate, m.up, m.down):
+            return lora_kernels.network(ctx, m, x)
     swapped = ctx.settings.liger.mlp
     if m.up is not None and swapped:
         return ctx.run(m.down, liger.gate_mul(ctx.run(m.gate, x), ctx.run(m.up, x)))

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 from memcalc.code.context import Context
-from memcalc.code.transformers.lora_kernels import are_fused, projections
 from memcalc.components import Attention, LayerNorm, RMSNorm
 from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
@@ -22,11 +21,14 @@ def project(ctx: Context, m: Attention, x: Tensor) -> QKV:
     if m.k is None or m.v is None:
         fused = ctx.run(m.q, x)
         return LAYOUTS[m.layout](clamp(fused, "clamped") if m.clamped else fused, shapes)
-    if are_fused(ctx, "qkv", m.q, m.k, m.v) and not m.clamped:
-        query, key, value = projections(ctx, m, x)
-        if over_projection(m.q_norm, m):
-            query, key = whole_norm(ctx, m.q_norm, query, "q_norm"), whole_norm(ctx, m.k_norm, key, "k_norm")
-        return F.split_heads(query, shapes[0]), F.split_heads(key, shapes[1]), F.split_heads(value, shapes[1])
+    if "qkv" in ctx.settings.lora_kernels and not m.clamped:
+        from memcalc.code.transformers import lora_kernels
+
+        if lora_kernels.are_fused(ctx, "qkv", m.q, m.k, m.v):
+            query, key, value = lora_kernels.projections(ctx, m, x)
+            if over_projection(m.q_norm, m):
+                query, key = whole_norm(ctx, m.q_norm, query, "q_norm"), whole_norm(ctx, m.k_norm, key, "k_norm")
+            return F.split_heads(query, shapes[0]), F.split_heads(key, shapes[1]), F.split_heads(value, shapes[1])
     if not over_projection(m.q_norm, m) and not m.clamped:
         query = ctx.run(m.q, x)
         query = F.split_heads(F.scale(query, "query scaled") if m.scaled_query else query, shapes[0])

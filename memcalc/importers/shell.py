@@ -123,7 +123,8 @@ def launching(facts: Facts, words: list[str], *, starts: Callable[[str], bool]) 
         starts: whether a name is that of a launcher, or of what starts one.
     """
     best: tuple[int, list[str], Mapping[str, str]] = (-1, [], facts.env)
-    for part in _separated_parts(words):
+    parts = list(_separated_parts(words))
+    for at, part in enumerate(parts):
         if part[:1] == ["shift"]:
             facts.env = {**facts.env, ALL: shlex.join(shlex.split(facts.env.get(ALL, ""))[int(part[1]) if part[1:2] and part[1].isdecimal() else 1 :])}
         env, rest = variables(part, known=facts.env)
@@ -133,6 +134,9 @@ def launching(facts: Facts, words: list[str], *, starts: Callable[[str], bool]) 
         if likely > best[0]:
             best = (likely, rest, facts.env)
         if likely == SURE:
+            others = [rest[:2] for rest in (variables(later, known=facts.env)[1] for later in parts[at + 1 :]) if _likely(rest, starts) == SURE]
+            if others:
+                facts.unused.append(f"a launch after the first: {' '.join(others[0])} …: one is counted, give the other by itself")
             break
     _, words, facts.env = best
     end = next((at for at, word in enumerate(words) if ENDS.fullmatch(word)), len(words))

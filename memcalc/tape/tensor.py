@@ -64,9 +64,10 @@ class Storage:
             events.append((1, record))
 
     def drop(self) -> None:
-        """The bytes go, though something refers to them."""
-        self._events.append((-1, self.record))
-        self._stand_in = False
+        """The bytes go, though something refers to them; what is gone stays so."""
+        if self._stand_in is True:
+            self._events.append((-1, self.record))
+            self._stand_in = False
 
     def unmake(self) -> None:
         """The bytes have never been there, since the operator that would have made them did not run."""

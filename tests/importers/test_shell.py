@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memcalc.errors import InputError
+from memcalc.importers import import_files
 from memcalc.importers.facts import Facts
 from memcalc.importers.shell import FOUND_AT_LAUNCH, expanded, launching, words_of
 
@@ -106,3 +107,10 @@ def test_arrays_of_overrides_hold_quotations_sums_and_other_arrays() -> None:
     )
     made = launching(Facts(), words_of(text), starts=lambda name: name == "python")
     assert made == ["python", "train.py", "b=1", "a.f=['x', 'y']", "a.n=4096", 'a.l=["c","w"]', "$NONE", "c=2"]
+
+
+def test_a_second_launch_is_named() -> None:
+    """One run is counted; the other is not passed over in silence."""
+    text = "torchrun --nproc_per_node 2 train.py --model_name_or_path llama-7b --bf16 True\nvllm serve llama-7b"
+    found = import_files([], command=["bash", "-c", text])
+    assert any("a launch after the first: vllm serve" in line for line in found.unused)

@@ -21,6 +21,7 @@ MESSAGES: tuple[tuple[type[BaseException], str], ...] = (
     (KeyboardInterrupt, "interrupted"),
     (MemoryError, "out of memory on this machine"),
     (RecursionError, "input is nested too deeply"),
+    (OSError, "{error}"),
     (BaseException, "{kind}: {error}; " + REPORT),
 )
 """The first that fits is said."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from memcalc.code.context import Context
+from memcalc.code.release import let_go
 from memcalc.code.transformers.head import logits_of
 from memcalc.components import Head
 from memcalc.formulas.preference import ENTROPY_CHUNK
@@ -144,12 +145,6 @@ def returned(ctx: Context, m: Head, x: Tensor) -> Tensor:
     logits = logits_of(ctx, m, x)
     let_go(x)
     return F.cast(logits, "float32", "logits in fp32") if ctx.settings.autocast is not None else logits
-
-
-def let_go(x: Tensor) -> None:
-    """What the model's forward held goes with it, unless something has saved it."""
-    if x.storage is not None and not any(getattr(t, "storage", None) is x.storage for node in x.tape.nodes for t in node.saved):
-        x.storage.drop()
 
 
 def shifted(ctx: Context, logits: Tensor) -> Tensor:

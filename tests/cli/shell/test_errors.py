@@ -16,6 +16,7 @@ from tests.cli.run import Cli
         (InputError("is wrong", where="a.yaml:3"), 2, "memcalc: a.yaml:3: is wrong"),
         (MissingExtraError("trace", "this"), 2, "memcalc: this needs the extra 'trace': pip install 'gpu-memcalc[trace]'"),
         (KeyboardInterrupt(), 130, "memcalc: interrupted"),
+        (OSError(28, "No space left on device"), 2, "memcalc: [Errno 28] No space left on device"),
         (MemoryError(), 2, "memcalc: out of memory on this machine"),
     ],
 )

@@ -279,3 +279,11 @@ def test_a_sweep_over_lengths_moves_the_prompt_with_them() -> None:
     for combination in found.combinations():
         alone = memcalc.estimate("smollm2-135m", task="grpo", **combination.values)
         assert combination.peak_bytes == alone.peak.allocated_bytes, combination
+
+
+@pytest.mark.parametrize("task", ["ppo", "grpo", "rloo", "dpo", "kto"])
+@pytest.mark.parametrize("lora", [None, {"r": 8, "target_modules": "all-linear"}])
+def test_no_term_of_any_phase_is_negative(task: str, lora: dict[str, Any] | None) -> None:
+    """Of a sequence whose last hidden states the head reads in part, too."""
+    found = estimate(read_run("llama-3.2-1b", task=task, seq_len=4096, lora=lora))
+    assert min(term.bytes for rank in found.ranks for instant in rank.instants for term in instant.terms) >= 0

@@ -56,7 +56,7 @@ _SHELL_VARIABLE = re.compile(r"\$(?:\{([A-Za-z_]\w*|\d)(?::?[-=]((?:[^{}]|\{[^{}
 
 
 def words_of(text: str) -> list[str]:
-    r"""The words of a line of shell, or of several, as a shell would part them; without its remarks and prompts.
+    r"""The words of a line of shell, or of several, as a shell would part them; without its remarks and prompts. A line of flags goes on with that before it.
 
     Raises:
         InputError: a quotation does not end.
@@ -78,7 +78,7 @@ def words_of(text: str) -> list[str]:
             if len(waiting) > MAX_LINES:
                 break
             continue
-        words += [*([";"] if words and parted else []), *parted]
+        words += [*([";"] if words and parted and not parted[0].startswith("--") else []), *parted]
         waiting = []
     if waiting:
         raise InputError("is no line of shell: a quotation does not end", where="command")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from memcalc.errors import InputError
@@ -114,3 +116,11 @@ def test_a_second_launch_is_named() -> None:
     text = "torchrun --nproc_per_node 2 train.py --model_name_or_path llama-7b --bf16 True\nvllm serve llama-7b"
     found = import_files([], command=["bash", "-c", text])
     assert any("a launch after the first: vllm serve" in line for line in found.unused)
+
+
+def test_lines_of_flags_are_one_launch(tmp_path: Path) -> None:
+    """As `export --to megatron` writes them, and as people paste them without the ends of lines."""
+    flags = tmp_path / "flags.sh"
+    flags.write_text("--tensor-model-parallel-size 2\n--pipeline-model-parallel-size 2\n--micro-batch-size 3\n--bf16\n")
+    found = {origin.key: origin.value for origin in import_files([str(flags)]).origins}
+    assert [found[key] for key in ("sharding.tp", "sharding.pp", "micro_batch", "dtype", "code")] == [2, 2, 3, "bfloat16", "megatron"]

@@ -95,7 +95,7 @@ class Embedding(Component):
         prompt: makes virtual tokens before those of the batch, or before the keys of each layer.
         inputs: makes inputs for each layer (Gemma 4 E2B).
         streams: makes several of what comes out (Gemma 3n).
-        others: what runs on what comes out, and what layers share (Gemma 3n's tables of other kinds of tokens, DeBERTa's distances).
+        others: what runs on what comes out, and what layers share (Gemma 3n's tables of other kinds of tokens, DeBERTa's and MPNet's distances).
     """
 
     vocab: Axis

@@ -49,7 +49,8 @@ def spec(config: Config) -> ModelSpec:
 def projector(config: Config, joined: Axis, width: Axis) -> Parts:
     """Two layers, half of the first one's output a gate, where it is Cohere's; a norm before them, where it is not Command A's."""
     if config.model_type == "lfm2_vl":
-        between, half, bias = (size := Axis("projector_hidden_size", config.int("projector_hidden_size"))), size, config.bool("projector_bias")
+        between = half = Axis("projector_hidden_size", config.int("projector_hidden_size"))
+        bias = config.bool("projector_bias")
         norms = (("layer_norm", LayerNorm(joined)),) if config.bool("projector_use_layernorm") else ()
     else:
         between = Axis("alignment_intermediate_size", config.int("alignment_intermediate_size", default=width.size))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from memcalc.components import Attention, PostNormLayer
+from memcalc.components import Attention, Embedding, PostNormLayer
 from memcalc.components.mpnet import BiasedAttention, DistanceBias
 from memcalc.models.config import Config
 from memcalc.models.families.bert import encoder
@@ -23,7 +23,8 @@ def spec(config: Config) -> ModelSpec:
     whole = encoder(config, "embeddings/word_embeddings", "lm_head", style="roberta", reserved_positions=2)
     front, layers, *ends = whole.blocks
     bias = DistanceBias(config.int("relative_attention_num_buckets", default=32), whole.num_heads)
-    table = replace(front.module, token_types=0, others=(bias,))  # type: ignore[call-arg]
+    assert isinstance(front.module, Embedding)
+    table = replace(front.module, token_types=0, others=(bias,))
     blocks = (replace(front, module=table), biased(layers), *ends)
     return replace(whole, blocks=blocks, attentions=("eager",), buffer_bytes=config.int("max_position_embeddings") * ID_BYTES)
 

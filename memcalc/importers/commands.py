@@ -258,7 +258,7 @@ def _litgpt(facts: Facts, words: list[str]) -> None:
     rest = words[1:]
     if rest and not rest[0].startswith("-"):
         rest = ["--checkpoint_dir" if words[0] != "pretrain" else "--model_name", *rest]
-    read_arguments(facts, split(rest), "litgpt", positional=True)
+    read_arguments(facts, rest, "litgpt", positional=True)
 
 
 def _trl(facts: Facts, words: list[str]) -> None:

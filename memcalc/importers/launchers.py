@@ -119,14 +119,12 @@ def _section(name: str) -> str:
 
 def environment(facts: Facts, *, always: bool = False) -> None:
     """Processes as ms-swift and LLaMA-Factory take them from the environment."""
-    env = facts.env
-    each, nodes, visible = env.get("NPROC_PER_NODE"), env.get("NNODES"), env.get("CUDA_VISIBLE_DEVICES")
-    cards = len([card for card in visible.split(",") if card.strip()]) if visible else None
+    each, nodes, cards = facts.env.get("NPROC_PER_NODE"), facts.env.get("NNODES"), len(_visible(facts))
     if cards and (each.startswith("$") if each else always):
         each = str(cards)  # one process for each card that it sees
     if each is not None:
         _count(facts, "~gpus_per_node", each, "NPROC_PER_NODE")
-    elif cards is not None and cards > 1:
+    elif cards > 1:
         facts.put("~cards_seen", cards, "CUDA_VISIBLE_DEVICES")
     else:
         facts.default("~gpus_per_node", 1, "a launch without NPROC_PER_NODE")
@@ -149,11 +147,11 @@ def spread(facts: Facts) -> None:
 
 def cards_seen(facts: Facts) -> None:
     """Cards that a process sees which starts no others, or what is started on each."""
-    each, visible = facts.env.get("NPROC_PER_NODE"), facts.env.get("CUDA_VISIBLE_DEVICES")
+    each = facts.env.get("NPROC_PER_NODE")
     if each is not None:
         _count(facts, "~gpus_per_node", each, "NPROC_PER_NODE")
-    elif visible:
-        facts.put("~cards_seen", len([card for card in visible.split(",") if card.strip()]), "CUDA_VISIBLE_DEVICES")
+    elif facts.env.get("CUDA_VISIBLE_DEVICES"):
+        facts.put("~cards_seen", len(_visible(facts)), "CUDA_VISIBLE_DEVICES")
 
 
 def processes(facts: Facts, own: Words, *, each: Sequence[str], nodes: Sequence[str]) -> None:
@@ -170,11 +168,16 @@ def every_card(facts: Facts, name: str) -> None:
     """Of a launcher that starts a process on every card that it sees, where it was not told how many."""
     if {"~world", "~gpus_per_node", "hardware.gpus"} & set(facts.found):
         return
-    visible = [card for card in facts.env.get("CUDA_VISIBLE_DEVICES", "").split(",") if card.strip().isdigit()]
-    if visible:
-        facts.put("~gpus_per_node", len(visible), "CUDA_VISIBLE_DEVICES")
+    numbered = [card for card in _visible(facts) if card.strip().isdigit()]
+    if numbered:
+        facts.put("~gpus_per_node", len(numbered), "CUDA_VISIBLE_DEVICES")
     else:
         facts.unused.append(f"{name}: starts a process on every card that it finds at launch; give --gpus")
+
+
+def _visible(facts: Facts) -> list[str]:
+    """Cards that ``CUDA_VISIBLE_DEVICES`` names."""
+    return [card for card in facts.env.get("CUDA_VISIBLE_DEVICES", "").split(",") if card.strip()]
 
 
 def _count(facts: Facts, fact: str, text: str, where: str) -> None:
@@ -186,4 +189,4 @@ def _count(facts: Facts, fact: str, text: str, where: str) -> None:
         raise InputError(f"{where} is {text!r}; accepted: a number of processes", where="command")
 
 
-__all__ = ["accelerate", "cards_seen", "deepspeed", "environment", "spread", "torchrun", "trl"]
+__all__ = ["accelerate", "cards_seen", "deepspeed", "environment", "every_card", "processes", "spread", "torchrun", "trl"]

@@ -7,6 +7,7 @@ from typing import Any
 
 from memcalc.importers.facts import Entry, Facts, Rule, truth
 from memcalc.importers.rules import switch
+from memcalc.specs.files import parse_value
 from memcalc.specs.run import LigerSpec, Run
 
 ON = "~liger"
@@ -18,8 +19,6 @@ NAMES = tuple(LigerSpec.model_fields)
 
 def _config(facts: Facts, entry: Entry) -> None:
     """``liger_kernel_config`` as text, as a command has it."""
-    from memcalc.specs.files import parse_value
-
     found = parse_value(str(entry.value), where=entry.where)
     if not isinstance(found, Mapping):
         facts.leave(entry)

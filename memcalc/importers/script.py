@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from operator import add, floordiv, mul, sub
 from typing import Any
 
 from memcalc.errors import InputError
@@ -36,7 +37,12 @@ OF_TRAINERS = ("max_seq_length", "max_length", "packing", "beta")
 UNSLOTH_LOADING = {"model_name": "model.name", "max_seq_length": "training.max_seq_length", "load_in_4bit": "model.load_in_4bit"}
 UNSLOTH_ADAPTERS = {"r": "lora.r", "target_modules": "lora.target_modules", "lora_dropout": "lora.dropout",
                     "use_gradient_checkpointing": "lora.use_gradient_checkpointing"}  # fmt: skip
-MAX_POWER, MAX_SHOWN = 64, 60
+MAX_POWER = 64
+"""No honest script raises more, or to more, for a size that it writes down."""
+MAX_NUMBER = 2**40
+"""No honest script calculates with greater ones."""
+MAX_SHOWN = 60
+"""Characters of an open expression that messages show."""
 
 
 def read_script(text: str, *, name: str) -> tuple[dict[str, Any], dict[tuple[str, ...], int]]:
@@ -200,7 +206,7 @@ class _Script:
     def product(self, node: Any) -> Any:
         left, right = self.value(node.left), self.value(node.right)
         apply = _OPERATIONS.get(type(node.op))
-        numbers = all(isinstance(side, (int, float)) and abs(side) < 2**40 for side in (left, right))
+        numbers = all(isinstance(side, (int, float)) and abs(side) < MAX_NUMBER for side in (left, right))
         try:
             return apply(left, right) if apply is not None and numbers else OPEN
         except ArithmeticError:
@@ -215,10 +221,10 @@ class _Script:
 
 
 _OPERATIONS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
-    ast.Add: lambda a, b: a + b,
-    ast.Sub: lambda a, b: a - b,
-    ast.Mult: lambda a, b: a * b,
-    ast.FloorDiv: lambda a, b: a // b,
+    ast.Add: add,
+    ast.Sub: sub,
+    ast.Mult: mul,
+    ast.FloorDiv: floordiv,
     ast.Pow: lambda a, b: a**b if abs(b) <= MAX_POWER and abs(a) <= MAX_POWER else OPEN,
 }
 _READERS: dict[type[ast.expr], Callable[[_Script, Any], Any]] = {
@@ -244,11 +250,7 @@ def _trl(name: str, ending: str) -> str:
 
 
 def _renamed(given: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    return dict(_pairs(given, names))
-
-
-def _pairs(given: Mapping[str, Any], names: Mapping[str, str]) -> Iterator[tuple[str, Any]]:
-    return ((names[key], value) for key, value in given.items() if key in names)
+    return {names[key]: value for key, value in given.items() if key in names}
 
 
 __all__ = ["read_script"]

@@ -96,4 +96,4 @@ def finish(facts: Facts) -> None:
         facts.default("lora.target_modules", "all-linear", "scripts with adapters, which name their layers themselves (--lora-target-modules)")
 
 
-__all__ = ["IGNORED", "KEYS", "MARK", "finish"]
+__all__ = ["IGNORED", "KEYS", "MARK", "PLACES", "finish", "place"]

@@ -169,6 +169,7 @@ def _separated_parts(words: list[str]) -> Iterator[list[str]]:
 
 
 SURE = 3
+"""How likely a launcher is, of what `_likely` returns: nothing comes before it."""
 LAUNCHES = {
     "uv": ("run",), "docker": ("run", "exec"), "podman": ("run", "exec"), "ray": ("job",), "accelerate": ("launch",), "tune": ("run",), "axolotl": ("train",),
     "vllm": ("serve",), "swift": ("sft", "pt", "rlhf", "infer", "deploy"), "megatron": ("sft", "pt", "rlhf"),

@@ -8,6 +8,7 @@ import re
 MAX_SUM = 300
 """No honest sum has more characters."""
 MAX_NUMBER = 10**18
+"""Shells have numbers of 64 bits, up to 9.2e18."""
 _INSIDE = r"(?:[^()]|\([^()]*\))*"
 SUM = rf"\$\(\({_INSIDE}\)\)"
 _SUM = re.compile(rf"\$\(\(({_INSIDE})\)\)")

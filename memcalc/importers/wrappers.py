@@ -35,7 +35,7 @@ def unwrapped(facts: Facts, argv: Sequence[str]) -> list[str]:
     """The words from the program on that trains or serves; variables that are set before it are put into the facts.
 
     Raises:
-        InputError: there is none, or a shell script, which is not read.
+        InputError: there is none, or a shell script that is not there.
     """
     words = words_of(argv[0]) if len(argv) == 1 and re.search(r"\s", argv[0].strip()) else argv
     words = [word for word in words if word.strip() and word not in NOTHING]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from memcalc.importers.facts import Entry, Facts, Rule
+from memcalc.importers.formats._megatron_adapters import LAYERS
 from memcalc.importers.formats.megatron import KEYS
 from memcalc.importers.rules import Write, names, switch, whole_number
 
@@ -16,19 +17,14 @@ DEGREES = names(
 TRANSFORMER = names(
     "recompute_granularity recompute_method recompute_num_layers recompute_modules moe_router_dtype moe_token_dispatcher_type attention_backend "
     "account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split pipeline_model_parallel_layout hidden_dropout attention_dropout "
-    "fine_grained_activation_offloading moe_expert_capacity_factor cp_comm_type make_vocab_size_divisible_by"
+    "fine_grained_activation_offloading moe_expert_capacity_factor cp_comm_type make_vocab_size_divisible_by gradient_accumulation_fusion"
 )
 OPTIMIZER = names(
     "optimizer_cpu_offload optimizer_offload_fraction use_precision_aware_optimizer use_distributed_optimizer main_grads_dtype main_params_dtype "
     "exp_avg_dtype exp_avg_sq_dtype"
 )
-PARTS = {
-    "linear_qkv": ("q_proj", "k_proj", "v_proj"),
-    "linear_proj": ("o_proj",),
-    "linear_fc1": ("gate_proj", "up_proj"),
-    "linear_fc2": ("down_proj",),
-}
-"""Linear layers of transformers in those of Megatron."""
+PARTS = {name: LAYERS[name] for name in ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")}
+"""Linear layers of transformers in those of Megatron; all four are every linear layer."""
 
 
 def _predictions(facts: Facts, entry: Entry) -> None:
@@ -37,12 +33,11 @@ def _predictions(facts: Facts, entry: Entry) -> None:
 
 
 OWN: dict[str, Rule] = {
-    "gradient_accumulation_fusion": "sharding.gradient_accumulation_fusion",
     "num_layers_in_first_pipeline_stage": whole_number("sharding.decoder_first_pipeline_num_layers"),
     "num_layers_in_last_pipeline_stage": whole_number("sharding.decoder_last_pipeline_num_layers"),
     "mtp_num_layers": _predictions,
 }
-"""Options of the transformer that Megatron-LM's flags have under other names."""
+"""Options of the transformer that Megatron-LM's flags have under other names, or, of further tokens, where 0 is none."""
 
 DDP: dict[str, Rule] = {"grad_reduce_in_fp32": switch("sharding.grad_reduce_in_bf16", on=False, off=True)}
 

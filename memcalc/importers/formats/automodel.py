@@ -47,12 +47,17 @@ def _length(facts: Facts, entry: Entry) -> None:
         facts.put("seq_len", entry.number, entry.where)
 
 
-def _strategy(facts: Facts, entry: Entry) -> None:
-    engine = STRATEGIES.get(entry.word.rpartition(".")[2])
-    if engine is None:
-        facts.leave(entry, "fsdp2 is counted")
-    else:
-        facts.put("~engine", engine, entry.where)
+def _class(name: str, known: Mapping[str, str], *, counted: str) -> Rule:
+    """A class by the last part of its path; another is left, with what is counted in its place."""
+
+    def write(facts: Facts, entry: Entry) -> None:
+        found = known.get(entry.word.rpartition(".")[2])
+        if found is None:
+            facts.leave(entry, f"{counted} is counted")
+        else:
+            facts.put(name, found, entry.where)
+
+    return write
 
 
 def _offload(facts: Facts, entry: Entry) -> None:
@@ -70,26 +75,9 @@ def _dtype(name: str) -> Rule:
     return write
 
 
-def _loss(facts: Facts, entry: Entry) -> None:
-    known = LOSSES.get(entry.word.rpartition(".")[2])
-    if known is None:
-        facts.leave(entry, "cross entropy of whole logits is counted")
-    else:
-        facts.put("loss", known, entry.where)
-
-
 def _optimizer(facts: Facts, entry: Entry) -> None:
     name = entry.word.rpartition(".")[2]
     facts.put("~optimizer", OPTIMIZERS.get(name, name), entry.where)
-
-
-def _schedule(facts: Facts, entry: Entry) -> None:
-    known = torchtitan.SCHEDULES.get(entry.word)
-    if known is None:
-        facts.leave(entry)
-    else:
-        facts.put("~schedule", known, entry.where)
-        facts.put("~two_chunks", entry.word in torchtitan.TWO_CHUNKS, entry.where)
 
 
 def _patterns(name: str) -> Rule:
@@ -112,7 +100,7 @@ def _rank(facts: Facts, entry: Entry) -> None:
 def _pipeline(place: str) -> dict[str, Rule]:
     """Keys of the pipeline, which once stood elsewhere."""
     return {
-        f"{place}.pp_schedule": _schedule,
+        f"{place}.pp_schedule": torchtitan.schedule,
         f"{place}.pp_microbatch_size": whole_number("~pp_micro"),
         f"{place}.pp_batch_size": unless(),
         f"{place}.layers_per_stage": lambda facts, entry: facts.leave(entry, "two stages of each rank are counted under an interleaved schedule; give --vpp"),
@@ -132,8 +120,8 @@ KEYS: dict[str, Rule] = {
     "model.num_nextn_predict_layers": unless(0, why="modules that predict further tokens"),
     "model.config.num_hidden_layers": unless(why="another number of layers than the model's"),
     "model.backend.te_fp8.recipe": unless(why="8-bit kernels keep other copies"),
-    "distributed._target_": _strategy,
-    "distributed.strategy": _strategy,
+    "distributed._target_": _class("~engine", STRATEGIES, counted="fsdp2"),
+    "distributed.strategy": _class("~engine", STRATEGIES, counted="fsdp2"),
     "distributed.dp_size": _size("~dp_size"),
     "distributed.dp_replicate_size": _size("~dp_replicate"),
     "distributed.tp_size": _size("sharding.tp"),
@@ -156,7 +144,7 @@ KEYS: dict[str, Rule] = {
     **{f"packed_sequence.{key}": _length for key in ("packed_sequence_size", "pack_size")},
     **{f"dataset.{key}": _length for key in ("seq_length", "seq_len", "max_length")},
     "dataloader.collate_fn.max_length": _length,
-    "loss_fn._target_": _loss,
+    "loss_fn._target_": _class("loss", LOSSES, counted="cross entropy of whole logits"),
     "loss_fn.fp32_upcast": "upcast_logits",
     "optimizer._target_": _optimizer,
     "optimizer.fused": switch("~fused"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from memcalc.importers import adapters
 from memcalc.importers.facts import TRAINER, Entry, Facts, Rule
 from memcalc.importers.format import Format
 from memcalc.importers.formats import deepspeed_chat
@@ -44,12 +45,9 @@ def finish(facts: Facts) -> None:
     facts.put("sharding.deepspeed", config, facts.where("~stage", "~offload"))
     facts.put("sharding.deepspeed_auto", "deepspeed", deepspeed_chat.VERSION)
     facts.put("sharding.engine", "deepspeed", deepspeed_chat.VERSION)
-    rank = facts.get("~lora_rank", 0)
-    if rank > 0:
+    adapters.ranked(facts, deepspeed_chat.VERSION)
+    if facts.get("~lora_rank", 0) > 0:
         where = facts.where("~lora_rank")
-        facts.put("~lora", value=True, where=where)
-        facts.put("lora.r", rank, where)
-        facts.default("lora.target_modules", "all-linear", deepspeed_chat.VERSION)
         facts.default("lora.dtype", facts.get("dtype"), deepspeed_chat.VERSION)
         if not facts.get("~only", False):
             facts.unused.append(f"{where}: without --only_optimize_lora tables and norms are trained beside the adapters; they are counted as frozen")

@@ -65,7 +65,8 @@ def _selective(facts: Facts, entry: Entry) -> None:
         facts.put("~every", entry.number, entry.where)
 
 
-def _schedule(facts: Facts, entry: Entry) -> None:
+def schedule(facts: Facts, entry: Entry) -> None:
+    """A schedule by PyTorch's name for it."""
     if entry.word in SCHEDULES:
         facts.put("~schedule", SCHEDULES[entry.word], entry.where)
         facts.put("~two_chunks", entry.word in TWO_CHUNKS, entry.where)
@@ -113,7 +114,7 @@ KEYS: dict[str, Rule] = {
     "parallelism.context_parallel_degree": whole_number("sharding.cp"),
     "parallelism.expert_parallel_degree": whole_number("sharding.ep"),
     "parallelism.expert_tensor_parallel_degree": whole_number("sharding.etp"),
-    "parallelism.pipeline_parallel_schedule": _schedule,
+    "parallelism.pipeline_parallel_schedule": schedule,
     "parallelism.pipeline_parallel_microbatch_size": whole_number("~pp_micro"),
     "parallelism.enable_async_tensor_parallel": unless("false"),
     "parallelism.disable_loss_parallel": unless("false", why="logits whole on every rank"),

@@ -106,11 +106,6 @@ def _optimizer(facts: Facts, entry: Entry) -> None:
         training_arguments.optimizer(facts, entry._replace(value=name))
 
 
-def _galore(facts: Facts, entry: Entry) -> None:
-    if entry.is_on:
-        facts.put("optimizer", "galore_adamw", entry.where)
-
-
 def _sequence_ranks(facts: Facts, entry: Entry) -> None:
     """Sequences split over ranks (Ulysses, and a ring where heads do not suffice), which share the states with all others."""
     if entry.number > 1:
@@ -162,7 +157,7 @@ KEYS: dict[str, Rule] = {
     "freeze_llm": when("", None, then="the language model is counted as trained"),
     "freeze_parameters*": unless("0", "0.0", why="all parameters are counted as trained"),
     "trainable_parameters*": unless(why="all parameters are counted as trained"),
-    "use_galore": _galore,
+    "use_galore": switch("optimizer", "galore_adamw", None),
     "galore_rank": whole_number("optimizer_rank"),
     "galore_target_modules": training_arguments.targets,
     "galore_with_embedding": unless("false"),

@@ -50,7 +50,7 @@ class Role:
         name: actor, reference, critic, reward or teacher.
         job: it as a job of its own, on the cards that it lives on.
         on_card: it lives on the actor's cards.
-        idle: what of it is on the host while others work: ``params``, ``optimizer``.
+        idle: what of it is put away while others work (see `memcalc.specs.roles.IDLE`).
         shares: its weights are the actor's, but for what it adds (adapters, a head).
         takes_place: it has weights of its own, which wait on the host and stand where the actor's do while it works.
     """

@@ -12,8 +12,9 @@ from memcalc.errors import InputError
 from memcalc.specs.job import Job
 from memcalc.specs.read import read_run
 from memcalc.specs.run import Run
-from memcalc.whatif.fit import Room, outside_bytes, plays, room_for
+from memcalc.whatif.fit import Room, plays, room_for
 from memcalc.whatif.ladder import RUNGS, Keys, Rung
+from memcalc.whatif.sweep import outside_bytes
 
 MAX_RUNGS, MAX_TRIED = 4, 400
 """Rungs in a sequence, and sequences of one length that are tried."""

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from memcalc.engine.degrees import num_parts
 from memcalc.engine.estimate import walk_ranks
-from memcalc.engine.verdict import device_terms, reservation
+from memcalc.engine.verdict import reservation
 from memcalc.errors import InputError
 from memcalc.specs.gpus import find_gpu
 from memcalc.specs.job import Job
 from memcalc.specs.run import Run
-from memcalc.whatif.sweep import CHUNK, answers
+from memcalc.whatif.sweep import CHUNK, answers, outside_bytes
 
 if TYPE_CHECKING:
     import numpy as np
@@ -61,11 +61,6 @@ def room_for(run: Run, *, limit_bytes: int | None = None, margin: float = 0.0) -
         assert card is not None
         name, capacity = card.name, card.capacity_bytes
     return Room(name, capacity, int(capacity - margin * capacity))
-
-
-def outside_bytes(job: Job) -> int:
-    """What stands on the card beside the allocator's tensors."""
-    return sum(term.bytes for term in device_terms(job))
 
 
 def needs(job: Job, batch: Ints, seq: Ints) -> Ints:

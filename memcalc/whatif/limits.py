@@ -22,8 +22,8 @@ from memcalc.specs.gpus import find_gpu
 from memcalc.specs.job import Job
 from memcalc.specs.read import read_run
 from memcalc.specs.run import Run
-from memcalc.whatif.fit import Room, granule, highest_between, largest, need, needs, outside_bytes, plays, room_for
-from memcalc.whatif.sweep import bounds_of, has_fixed_length
+from memcalc.whatif.fit import Room, granule, highest_between, largest, need, needs, plays, room_for
+from memcalc.whatif.sweep import bounds_of, has_fixed_length, outside_bytes
 from memcalc.whatif.tokens import Tokens, most_tokens
 
 if TYPE_CHECKING:

@@ -18,7 +18,8 @@ from memcalc.specs.job import Job
 from memcalc.specs.read import read_run
 from memcalc.specs.run import Run
 from memcalc.whatif.candidates import Model, Way, allowed, least_bytes, model_of, ways
-from memcalc.whatif.fit import IMPOSSIBLE, Room, needs, outside_bytes, plays, room_for
+from memcalc.whatif.fit import IMPOSSIBLE, Room, needs, plays, room_for
+from memcalc.whatif.sweep import outside_bytes
 
 ENGINES = ("megatron", "fsdp2", "deepspeed", "ddp")
 TOP, MAX_WALKS, REACH = 10, 64, 1.25

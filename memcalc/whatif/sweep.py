@@ -313,4 +313,4 @@ def peaks(job: Job, batch: Ints, seq: Ints) -> tuple[Ints, Ints, tuple[str, ...]
     return peak, when, names
 
 
-__all__ = ["CHUNK", "SIZES", "Points", "answers", "bounds_of", "peaks", "sides", "sweep"]
+__all__ = ["CHUNK", "SIZES", "Points", "answers", "bounds_of", "outside_bytes", "peaks", "sides", "sweep"]

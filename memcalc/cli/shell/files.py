@@ -27,7 +27,9 @@ FROM = Option(
 )
 EXPLAIN_INPUTS = Option("explain-inputs", "add where each key comes from: file and line, flag, or default")
 TYPED = "the command line of memcalc"
-ENDINGS = (".yaml", ".yml", ".json", ".toml", ".py", ".sh", ".sbatch", ".slurm")
+OF_OTHERS = (".toml", ".py", ".sh", ".sbatch", ".slurm")
+"""Endings of files that are never memcalc's own."""
+ENDINGS = (".yaml", ".yml", ".json", *OF_OTHERS)
 ABOUT_MODEL = ("model_type", "architectures", "auto_map")
 
 
@@ -113,7 +115,7 @@ def is_foreign(word: str) -> bool:
     """Whether a word is a file that another framework reads: neither a model nor a run file."""
     if not word.endswith(ENDINGS) or not os.path.isfile(word):  # noqa: PTH113
         return False
-    if word.endswith((".toml", ".py", ".sh", ".sbatch", ".slurm")):
+    if word.endswith(OF_OTHERS):
         return True
     from memcalc.importers import containers, read_source, recognised
 

@@ -14,7 +14,7 @@ ELSEWHERE = {
     **dict.fromkeys(("--learning-rate", "--lr", "--lora-alpha", "--weight-decay", "--epochs", "--num-train-epochs", "--warmup-ratio"), _NOTHING),
     **dict.fromkeys(("--gradient-accumulation-steps", "--gradient-accumulation"), "write --grad-accum"),
     **dict.fromkeys(("--max-length", "--sequence-length", "--context-length", "--cutoff-len"), "write --seq-len"),
-    **dict.fromkeys(("--optim",), "write --optimizer"),
+    "--optim": "write --optimizer",
     **dict.fromkeys(("--bf16", "--fp16"), "write --dtype, or --dtype float32 with --autocast"),
 }
 """Flags of other tools, and what they are here."""

@@ -37,9 +37,8 @@ class InBackward(Marked):
             waited, self._waiting = self._waiting, []
             for record in waited:
                 copies = 1 if self.plan.settings.sums_in_place else 2
-                walk.touch(
-                    "gradients/sum of a tied table's", copies * mark.num_bytes, Reason("2 * num_params * width", {}, "torch/csrc/autograd/input_buffer.cpp")
-                )
+                reason = Reason("num_params * width * copies", {"copies": copies}, "torch/csrc/autograd/input_buffer.cpp")
+                walk.touch("gradients/sum of a tied table's", copies * mark.num_bytes, reason)
                 walk.free(record.path, record.num_bytes)
         return (mark,)
 

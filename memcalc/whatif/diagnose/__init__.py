@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from memcalc.engine.estimate import estimate_job, host_bytes, rank_estimate, walk_ranks
@@ -18,7 +19,8 @@ from memcalc.whatif.diagnose.causes import Asked, Cause, Scene, causes
 from memcalc.whatif.diagnose.log import Crash
 from memcalc.whatif.diagnose.match import Match, matches
 from memcalc.whatif.diagnose.position import Position, position_of
-from memcalc.whatif.fit import highest_between, need, outside_bytes, plays, room_for
+from memcalc.whatif.fit import highest_between, need, plays, room_for
+from memcalc.whatif.sweep import outside_bytes
 
 LENGTHS = 128
 """The longest sequence that fits is found to within the run's length over this."""
@@ -124,7 +126,7 @@ def _asked(job: Job, limit_bytes: int | None) -> tuple[Asked, list[Walked]]:
         weights = served.instant("load").allocated_bytes
         return Asked(job, served.most_loaded.device_bytes, served.peak.name, room, fits, job.seq_len, served.host_bytes, served.serving, weights), []
     walked = walk_ranks(job)
-    loaded = max(walked, key=lambda one: max(int(shot.total) for shot in one.walk.instants.values()))
+    loaded = max(walked, key=attrgetter("peak_bytes"))
     shots = {name: int(shot.total) for name, shot in loaded.walk.instants.items()}
     instant = max(shots, key=lambda name: shots[name])
     needed = shots[instant] + outside_bytes(job)

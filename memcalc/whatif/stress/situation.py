@@ -14,7 +14,8 @@ from memcalc.specs.job import Job
 from memcalc.specs.read import read_run
 from memcalc.specs.run import Run
 from memcalc.units import DTYPE_BYTES
-from memcalc.whatif.fit import Room, outside_bytes, plays
+from memcalc.whatif.fit import Room, plays
+from memcalc.whatif.sweep import outside_bytes
 
 NEARLY = 0.85
 """Below this share of the card the caching allocator finds a place for everything: it gives unused segments back."""

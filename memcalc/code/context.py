@@ -135,6 +135,10 @@ class Context:
         with self.inside(component.module_name or name):
             return program(self, component, x) if self.settings.marks != "modules" else self._marked(program, component, [x])
 
+    def normed(self, norm: Component | None, x: Tensor, name: str) -> Tensor:
+        """x after a norm, where there is one."""
+        return x if norm is None else self.run(norm, x, name)
+
     def _marked(self, program: Program, component: Component, inputs: list[Tensor]) -> Tensor:
         """Run a module between marks: ``enter`` and ``leave`` in forward, ``enter backward`` and ``leave backward`` in backward."""
         path, tape = "/".join(self._modules), self.tape

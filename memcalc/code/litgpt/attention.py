@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from memcalc.code.context import Context, runs
 from memcalc.code.litgpt.lora import qkv_update
-from memcalc.components import Attention, LayerNorm, Linear, RMSNorm
+from memcalc.components import Attention, Linear
 from memcalc.components.lora import LoraLinear
 from memcalc.components.quantized import QuantizedLinear
 from memcalc.specs.model import Axis
@@ -27,7 +27,7 @@ def attention(ctx: Context, m: Attention, x: Tensor) -> Tensor:
     q, k, v = F.split_last(qkv, [linear.outputs for linear in (m.q, m.k, m.v)])
     query, key = F.split_heads(q, whole), F.split_heads(k, few)
     value = F.split_heads(v, few) if is_repeated else F.view(v, few)
-    query, key = normalised(ctx, m.q_norm, query, "q_norm"), normalised(ctx, m.k_norm, key, "k_norm")
+    query, key = ctx.normed(m.q_norm, query, "q_norm"), ctx.normed(m.k_norm, key, "k_norm")
     turned = Axis("rotary", m.rotary.dim if m.rotary is not None else 0)
     roped = [turn(F.slice_last(t, turned), name) for t, name in ((query, "query"), (key, "key"))]
     query, key = (F.cat((part, F.slice_last(t, Axis("rest", m.head_dim - turned.size))), dim, f"{name}, joined") for part, t, name in
@@ -73,11 +73,6 @@ def joined(ctx: Context, parts: Sequence[Linear | LoraLinear], x: Tensor, width:
 def _below(ctx: Context, base: Linear) -> list[Tensor]:
     with ctx.inside("base_layer"):
         return [ctx.parameter(w) for w in base.own_weights()]
-
-
-def normalised(ctx: Context, norm: RMSNorm | LayerNorm | None, x: Tensor, name: str) -> Tensor:
-    """Heads after their norm, where there is one."""
-    return x if norm is None else ctx.run(norm, x, name)
 
 
 def turn(x: Tensor, name: str) -> Tensor:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memcalc.code.context import Context, runs
 from memcalc.code.transformers.dropout import dropout
-from memcalc.code.transformers.lora import quotient
+from memcalc.code.transformers.lora import norms_of_rows, quotient
 from memcalc.components.lora import LoraLinear
 from memcalc.tape import functional as F
 from memcalc.tape.tensor import Axis, Tensor
@@ -33,14 +33,9 @@ def dora_linear(ctx: Context, m: LoraLinear, x: Tensor) -> Tensor:
     x = dropout(ctx, x, m.dropout)
     update = ctx.run(m.lora_B, ctx.run(m.lora_A, x))
     begin = len(tape.nodes)
-    whole = (m.outputs, m.inputs)
     product = ctx.run(m.lora_B, ctx.run(m.lora_A, tape.new((Axis("identity", m.inputs.size), m.inputs), x.dtype, "identity")))
     unused, tape.nodes[begin:] = tape.nodes[begin:], []
-    scaled = tape.new(whole, x.dtype, "scaled product of factors")
-    merged = tape.new(whole, x.dtype, "merged weight")
-    del scaled
-    norm = tape.new((m.outputs,), x.dtype, "norms of rows")
-    del merged
+    norm = norms_of_rows(tape, (m.outputs, m.inputs), x.dtype)
     magnitude = quotient(ctx.parameter(next(m.own_weights())), norm)
     change = F.mul(base, F.add_scalar(magnitude, "magnitude - 1"), "base times change")
     change = F.add(change, F.scale(F.mul(update, magnitude, "update times magnitude"), "scaled update"), "change")

@@ -12,7 +12,7 @@ from memcalc.code.transformers.project import head_shapes
 from memcalc.code.transformers.rotary import shared_angles, turn
 from memcalc.components.gemma4 import Gemma4Attention, Gemma4Layer, Gemma4Norm, Gemma4Router
 from memcalc.components.moe import Experts
-from memcalc.specs.model import Axis, Component
+from memcalc.specs.model import Axis
 from memcalc.tape import functional as F
 from memcalc.tape.functional import routing
 from memcalc.tape.span import minimum
@@ -39,7 +39,7 @@ def attention(ctx: Context, m: Gemma4Attention, x: Tensor) -> Tensor:
     """x (batch, seq, hidden) → the same (Gemma4TextAttention.forward)."""
     shapes = head_shapes(ctx, m)
     assert m.rotary is not None
-    query = normed(ctx, m.q_norm, F.split_heads(ctx.run(m.q, x), shapes[0]), "q_norm")
+    query = ctx.normed(m.q_norm, F.split_heads(ctx.run(m.q, x), shapes[0]), "q_norm")
     query = turn(m.rotary, query, shared_angles(ctx, m.rotary), "query")
     key, value = earlier_keys(ctx, m) if m.reuses else own_keys(ctx, m, x)
     return merge(ctx, m, attend(ctx, m, query, key, value))
@@ -52,9 +52,9 @@ def own_keys(ctx: Context, m: Gemma4Attention, x: Tensor) -> tuple[Tensor, Tenso
     assert m.k is not None
     key = F.split_heads(ctx.run(m.k, x), shape)
     value = key if m.v is None else F.split_heads(ctx.run(m.v, x), shape)
-    key = normed(ctx, m.k_norm, key, "k_norm")
+    key = ctx.normed(m.k_norm, key, "k_norm")
     key = turn(m.rotary, key, shared_angles(ctx, m.rotary), "key")
-    value = normed(ctx, m.v_norm, value, "v_norm")
+    value = ctx.normed(m.v_norm, value, "v_norm")
     key, value = ctx.remember(key, "key", window=m.window), ctx.remember(value, "value", window=m.window)
     if m.stores:
         leave_keys(ctx, m, key, value)
@@ -86,11 +86,6 @@ def names_of(m: Gemma4Attention) -> tuple[str, str]:
     """What keys and values of this kind of layer are called among what layers share."""
     kind = "all tokens" if m.window is None else "a window"
     return f"keys of {kind}", f"values of {kind}"
-
-
-def normed(ctx: Context, norm: Component | None, x: Tensor, name: str) -> Tensor:
-    """x normalised over each head."""
-    return x if norm is None else ctx.run(norm, x, name)
 
 
 @runs(Gemma4Layer)

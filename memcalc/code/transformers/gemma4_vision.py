@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from memcalc.code.context import TOWER, Context, runs
 from memcalc.code.transformers.attention import attend, merge
-from memcalc.code.transformers.gemma4 import branches, normed
+from memcalc.code.transformers.gemma4 import branches
 from memcalc.code.transformers.project import head_shapes
 from memcalc.code.transformers.rotary import turn
 from memcalc.components import Rotary
@@ -61,9 +61,9 @@ def attention(ctx: Context, m: Gemma4VisionAttention, x: Tensor) -> Tensor:
     shapes = head_shapes(ctx, m)
     assert m.k is not None
     assert m.v is not None
-    query = turn_halves(ctx, normed(ctx, m.q_norm, F.split_heads(ctx.run(m.q, x), shapes[0]), "q_norm"), "query")
-    key = turn_halves(ctx, normed(ctx, m.k_norm, F.split_heads(ctx.run(m.k, x), shapes[1]), "k_norm"), "key")
-    value = normed(ctx, m.v_norm, F.split_heads(ctx.run(m.v, x), shapes[1]), "v_norm")
+    query = turn_halves(ctx, ctx.normed(m.q_norm, F.split_heads(ctx.run(m.q, x), shapes[0]), "q_norm"), "query")
+    key = turn_halves(ctx, ctx.normed(m.k_norm, F.split_heads(ctx.run(m.k, x), shapes[1]), "k_norm"), "key")
+    value = ctx.normed(m.v_norm, F.split_heads(ctx.run(m.v, x), shapes[1]), "v_norm")
     return merge(ctx, m, attend(ctx, m, query, key, value))
 
 

@@ -9,7 +9,8 @@ from memcalc.components import Linear
 from memcalc.components.lora import LoraLinear, SavedLinear
 from memcalc.components.quantized import QuantizedLinear
 from memcalc.tape import functional as F
-from memcalc.tape.tensor import Axis, Tensor
+from memcalc.tape.tape import Tape
+from memcalc.tape.tensor import Axis, Shape, Tensor
 
 
 @runs(LoraLinear)
@@ -69,13 +70,8 @@ def with_magnitudes(ctx: Context, m: LoraLinear, x: Tensor) -> Tensor:
     del identity
     merged = F.cast(merged, x.dtype, "product of factors cast")
     unused, tape.nodes[begin:] = tape.nodes[begin:], []
-    whole = (base.outputs, base.inputs)
     weight = base_weight(ctx, base, x.dtype)
-    scaled = tape.new(whole, merged.dtype, "scaled product of factors")
-    total = tape.new(whole, merged.dtype, "merged weight")
-    del scaled
-    norm = tape.new((base.outputs,), merged.dtype, "norms of rows")
-    del total
+    norm = norms_of_rows(tape, (base.outputs, base.inputs), merged.dtype)
     magnitude = quotient(ctx.parameter(next(m.own_weights())), norm)
     update = ctx.run(m.lora_B, ctx.run(m.lora_A, x))
     again = F.linear(x, weight, None, base.outputs, "base layer once more") if m.dropout and ctx.settings.records else result
@@ -95,6 +91,16 @@ def base_weight(ctx: Context, base: Linear, dtype: str) -> Tensor:
         return F.cast(ctx.tape.new((base.outputs, base.inputs), base.compute, "dequantised weight"), dtype, "weight cast")
     with ctx.inside("base_layer"):
         return F.cast(ctx.parameter(next(base.own_weights())), dtype, "weight cast")
+
+
+def norms_of_rows(tape: Tape, whole: Shape, dtype: str) -> Tensor:
+    """Of base and scaled product of factors, summed."""
+    scaled = tape.new(whole, dtype, "scaled product of factors")
+    merged = tape.new(whole, dtype, "merged weight")
+    del scaled
+    norm = tape.new(whole[:1], dtype, "norms of rows")
+    del merged
+    return norm
 
 
 def quotient(x: Tensor, y: Tensor) -> Tensor:

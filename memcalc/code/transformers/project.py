@@ -27,7 +27,7 @@ def project(ctx: Context, m: Attention, x: Tensor) -> QKV:
         if lora_kernels.are_fused(ctx, "qkv", m.q, m.k, m.v):
             query, key, value = lora_kernels.projections(ctx, m, x)
             if over_projection(m.q_norm, m):
-                query, key = whole_norm(ctx, m.q_norm, query, "q_norm"), whole_norm(ctx, m.k_norm, key, "k_norm")
+                query, key = ctx.normed(m.q_norm, query, "q_norm"), ctx.normed(m.k_norm, key, "k_norm")
             return F.split_heads(query, shapes[0]), F.split_heads(key, shapes[1]), F.split_heads(value, shapes[1])
     if not over_projection(m.q_norm, m) and not m.clamped:
         query = ctx.run(m.q, x)
@@ -35,18 +35,13 @@ def project(ctx: Context, m: Attention, x: Tensor) -> QKV:
         key = F.split_heads(ctx.run(m.k, x), shapes[1])
         key = F.scale(key, "key scaled") if m.scaled_key else key
         return query, key, F.split_heads(ctx.run(m.v, x), shapes[1])
-    query = whole_norm(ctx, m.q_norm, ctx.run(m.q, x), "q_norm")
-    key = whole_norm(ctx, m.k_norm, ctx.run(m.k, x), "k_norm")
+    query = ctx.normed(m.q_norm, ctx.run(m.q, x), "q_norm")
+    key = ctx.normed(m.k_norm, ctx.run(m.k, x), "k_norm")
     value = ctx.run(m.v, x)
     if m.clamped:
         query, key, value = (clamp(y, "clamped", in_place=True) for y in (query, key, value))
     query = F.split_heads(query, shapes[0])
     return query, F.split_heads(key, shapes[1]), F.split_heads(value, shapes[1])
-
-
-def whole_norm(ctx: Context, norm: RMSNorm | LayerNorm | None, x: Tensor, name: str) -> Tensor:
-    """x after a norm of all heads at once, where there is one."""
-    return x if norm is None else ctx.run(norm, x, name)
 
 
 def head_shapes(ctx: Context, m: Attention) -> tuple[Shape, Shape]:

@@ -37,10 +37,10 @@ def test_errors_do_not_grow(rows: list[accuracy.Compared], groups: tuple[str, ..
 
 
 def test_other_benches_errors_do_not_grow(rows: list[accuracy.Compared]) -> None:
-    """The same of what the largest bench does not carry: nine in ten of these are not within a tenth."""
+    """The same of what the largest bench does not carry: nine in ten of these are within a tenth, too."""
     sizes = accuracy.size_of_errors(accuracy.beside_bench(r for r in rows if r.measured.confidence in ("high", "medium")))
-    assert accuracy.quantile(sizes, 0.5) <= 0.0165
-    assert accuracy.quantile(sizes, 0.9) <= 0.124
+    assert accuracy.quantile(sizes, 0.5) <= 0.014
+    assert accuracy.quantile(sizes, 0.9) <= 0.08
 
 
 def test_device_errors_do_not_grow(rows: list[accuracy.Compared]) -> None:

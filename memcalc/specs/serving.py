@@ -23,7 +23,7 @@ class GenerationSpec(Spec):
 
 
 class LoadingSpec(Spec):
-    """How transformers loads a model for inference (``from_pretrained``)."""
+    """How transformers loads a model (``from_pretrained``); keys other than ``device_map`` and ``max_memory`` are of inference."""
 
     device_map: Literal["auto", "balanced", "balanced_low_0", "sequential"] | None = Field(
         None, description="transformers: spread layers over the cards and the host, run by one process"

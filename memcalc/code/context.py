@@ -242,6 +242,11 @@ class Context:
         cp = self.settings.cp
         return not (isinstance(cp, int) and cp == 1)
 
+    @property
+    def has_one_sequence(self) -> bool:
+        """Whether heads, and pieces of the sequence, lie in order as they are; an array of batch sizes counts as several."""
+        return isinstance(self.batch.size, int) and self.batch.size == 1
+
     def parameter(self, weight: Weight, *, has_gradient: bool = False) -> Tensor:
         """A weight of the component that runs, as this rank holds it."""
         return self.parameter_at(self.weight_path(weight), weight, has_gradient=has_gradient)

@@ -24,7 +24,7 @@ def lm_head(ctx: Context, m: Head, x: Tensor) -> Tensor:
     What the model gives goes through Fabric, which casts it to fp32 (lightning/fabric/plugins/precision/half.py, ``convert_output``); the loop has
     a variable for that.
     """
-    several = not (isinstance(ctx.batch.size, int) and ctx.batch.size == 1)
+    several = not ctx.has_one_sequence
     rows = pieces(ctx.seq.size)
     begin = len(ctx.tape.nodes)
     parts = split_into(x, [(ctx.batch, axis, x.shape[-1]) for axis in rows])

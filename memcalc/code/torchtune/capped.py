@@ -12,7 +12,7 @@ from memcalc.tape.tensor import Tensor
 
 def attend(ctx: Context, m: Attention, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
     """(batch, heads, seq, head_dim) in, (batch, seq, heads * head_dim) out (Gemma2Attention.forward). fp32 masks widen the scores."""
-    several = not (isinstance(ctx.batch.size, int) and ctx.batch.size == 1)
+    several = not ctx.has_one_sequence
     shape = (ctx.batch, query.shape[1], query.shape[2], Axis("keys", ctx.seq.size))
     query = F.scale_in_place(query)
     scores = F.matmul(in_order(query, several=several), in_order(key, several=several), shape, "scores")

@@ -48,7 +48,7 @@ def loss_of(ctx: Context, logits: Tensor, labels: Tensor) -> Tensor:
 
 def chunked_output(ctx: Context, m: Head, x: Tensor) -> Tensor:
     """Logits of all pieces in the model's dtype, then each in fp32 for its loss (CEWithChunkedOutputLoss). Pieces of several sequences are copied."""
-    several = not (isinstance(ctx.batch.size, int) and ctx.batch.size == 1)
+    several = not ctx.has_one_sequence
     begin = len(ctx.tape.nodes)
     parts = [F.narrow(x, (ctx.batch, rows, x.shape[-1])) for rows in pieces(Axis("seq_len", ctx.seq.size))]
     logits = [logits_of(ctx, m, F.clone(part, "piece of hidden states") if several else part) for part in parts]

@@ -139,7 +139,7 @@ def stack_sequences(ctx: Context, x: Tensor, name: str, *, is_stacked: bool) -> 
     Args:
         is_stacked: they do lie so.
     """
-    is_single = isinstance(ctx.batch.size, int) and ctx.batch.size == 1
+    is_single = ctx.has_one_sequence
     return x if is_stacked or is_single else F.clone(x, name)
 
 

@@ -54,7 +54,7 @@ def _kept(ctx: Context, x: Tensor) -> Tensor:
         return x
     rows = Axis("logits_to_keep", minimum(asked, ctx.seq.size))
     last = F.narrow(x, (ctx.batch, rows, x.shape[-1]))
-    alone = (isinstance(ctx.batch.size, int) and ctx.batch.size == 1) or asked == 1
+    alone = ctx.has_one_sequence or asked == 1
     return last if alone else F.clone(last, "hidden states of kept logits")
 
 

@@ -75,7 +75,7 @@ def heads_scores(ctx: Context, q: Tensor, k: Tensor, axes: tuple[Axis, Axis, Axi
     """Scores (batch, seq, heads, keys) in fp32; the keys are spread over the queries, and copied for it where there are several sequences."""
     heads, dim, keys = axes
     wide_q, wide_k = F.cast(q, "float32", "index query in fp32"), F.cast(k, "float32", "index key in fp32")
-    is_single = isinstance(ctx.batch.size, int) and ctx.batch.size == 1
+    is_single = ctx.has_one_sequence
     spread = None if is_single else ctx.tape.new((ctx.batch, ctx.seq, dim, keys), "float32", "keys copied for each query")
     scores = ctx.tape.new((ctx.batch, ctx.seq, heads, keys), "float32", "index scores of heads")
     del spread, wide_q, wide_k

@@ -58,7 +58,7 @@ def policy(ctx: Context, m: Head, x: Tensor, *, wide: bool = False) -> Tensor:
     answer = Axis("answer", ctx.seq.size - 1 if asked.answer is None else asked.answer)
     last = F.narrow(x, (ctx.batch, Axis("answer + 1", answer.size + 1), x.shape[-1]))
     # The last tokens of several sequences are no matrix: the product copies them. An array of batches holds none of one.
-    several = not (isinstance(ctx.batch.size, int) and ctx.batch.size == 1)
+    several = not ctx.has_one_sequence
     logits = returned(ctx, m, F.clone(last, "hidden states of the answer") if several else last)
     del last
     let_go(x)

@@ -53,7 +53,7 @@ def chunked(ctx: Context, m: Head, x: Tensor) -> Tensor:
     num = ctx.batch.size * (ctx.seq.size - 1)
     tokens, hidden = Axis("batch * (seq_len - 1)", num), x.shape[-1]
     x = F.narrow(x, (ctx.batch, Axis("seq_len - 1", ctx.seq.size - 1), hidden))
-    several = not (isinstance(ctx.batch.size, int) and ctx.batch.size == 1)
+    several = not ctx.has_one_sequence
     x = F.clone(x, "shifted hidden states") if several else x
     order = tape.new((tokens,), "int64", "order of tokens")
     x = F.index(F.view(x, (tokens, hidden)), (tokens, hidden), "hidden states in order")

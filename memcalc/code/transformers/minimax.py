@@ -77,7 +77,7 @@ class Blocks:
 
     def order(self, x: Tensor, name: str) -> Tensor:
         """x as a batched product takes it: copied where there are several sequences."""
-        is_single = isinstance(self.ctx.batch.size, int) and self.ctx.batch.size == 1
+        is_single = self.ctx.has_one_sequence
         return x if is_single else F.clone(x, name)
 
     def step(self, i: int, qkv: tuple[Tensor, Tensor, Tensor], state: Tensor) -> tuple[Tensor, ...]:

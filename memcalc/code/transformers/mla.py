@@ -115,13 +115,8 @@ def eager_scores(ctx: Context, query: Tensor, key: Tensor, value: Tensor, mask: 
     scores = F.cast(F.softmax(scores, "float32", "probabilities in fp32"), query.dtype, "probabilities")
     if ctx.probabilities is not None:
         ctx.probabilities.append(scores)
-    value = value if has_one_sequence(ctx) else F.clone(value, "value in order")
+    value = value if ctx.has_one_sequence else F.clone(value, "value in order")
     return F.clone(F.matmul(scores, value, (*query.shape[:3], value.shape[-1]), "attention output"), "attention output in order")
-
-
-def has_one_sequence(ctx: Context) -> bool:
-    """Whether a batched product takes heads as they lie; an array of batch sizes counts as several."""
-    return isinstance(ctx.batch.size, int) and ctx.batch.size == 1
 
 
 def attend(ctx: Context, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None) -> Tensor:
@@ -135,5 +130,5 @@ def attend(ctx: Context, query: Tensor, key: Tensor, value: Tensor, mask: Tensor
     if ctx.settings.attention == "eager":
         return eager_scores(ctx, query, key, value, mask)
     if ctx.settings.attention == "sdpa":
-        return F.clone(math_attention(query, key, value, mask=mask, is_single=has_one_sequence(ctx)), "attention output in order")
+        return F.clone(math_attention(query, key, value, mask=mask, is_single=ctx.has_one_sequence), "attention output in order")
     return F.scaled_dot_product_attention(query, key, value)

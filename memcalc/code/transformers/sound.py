@@ -26,7 +26,7 @@ def shifted_head(ctx: Context, m: ShiftedHead, x: Tensor) -> Tensor:
     tokens = Axis("seq_len - 1", ctx.seq.size - 1)
     shifted = F.narrow(logits, (ctx.batch, tokens, logits.shape[-1]))
     labels = Tensor(ctx.tape, (ctx.batch, tokens), "int64", None)  # of one sequence a view of the batch's
-    if not (isinstance(ctx.batch.size, int) and ctx.batch.size == 1):
+    if not ctx.has_one_sequence:
         shifted = F.clone(shifted, "shifted logits")
         labels = ctx.tape.new((ctx.batch, tokens), "int64", "shifted labels")
     del logits

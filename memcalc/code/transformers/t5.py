@@ -198,7 +198,7 @@ def written_out(ctx: Context, m: T5Attention, heads: list[Tensor], bias: Tensor)
     Saves scaled queries and keys, the probabilities and the values (_scaled_dot_product_attention_math).
     """
     query, key, value = heads
-    dtype, single = query.dtype, isinstance(ctx.batch.size, int) and ctx.batch.size == 1
+    dtype, single = query.dtype, ctx.has_one_sequence
     bias = under_autocast(in_order(ctx, m, bias))
     autocast, ctx.tape.autocast = ctx.tape.autocast, None
     wide = [F.cast(x, "float32" if dtype in HALF else dtype, f"{name} in fp32") for x, name in ((query, "query"), (key, "key"), (value, "value"))]
@@ -218,7 +218,7 @@ def written_out(ctx: Context, m: T5Attention, heads: list[Tensor], bias: Tensor)
 def eager(ctx: Context, m: T5Attention | BartAttention, heads: list[Tensor], bias: Tensor | None = None) -> Tensor:
     """(batch, heads, queries, head_dim) of queries, keys and values → (batch, queries, heads, head_dim) (eager_attention_forward); BART has no bias."""
     query, key, value = heads
-    single = isinstance(ctx.batch.size, int) and ctx.batch.size == 1
+    single = ctx.has_one_sequence
     shape = (*query.shape[:3], Axis("keys", key.shape[2].size))
     scores = F.scale(scan.contract(query, key, shape, "scores", copies="" if single else "xy"), "scaled scores")
     scores = scores if bias is None else F.add(scores, bias, "scores + bias")

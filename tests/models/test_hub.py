@@ -108,7 +108,8 @@ def test_the_file_is_fetched_once_and_then_read_from_the_cache(endpoint: str) ->
 )
 def test_a_refusal_says_what_to_do(endpoint: str, name: str, said: str) -> None:
     assert said in refusal(f"org/{name}")
-    assert [command for command, _ in FakeHub.requests] == ["HEAD"]  # asked once, nothing downloaded
+    asked = [request for request in FakeHub.requests if name in request[1]]  # the library may ask the Hub once for itself, about no repository
+    assert asked == [("HEAD", f"/org/{name}/resolve/main/config.json")]  # asked once, nothing downloaded
 
 
 def test_nothing_but_the_error_is_said(endpoint: str, capfd: pytest.CaptureFixture[str]) -> None:

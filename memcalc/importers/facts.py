@@ -69,6 +69,18 @@ class Entry(NamedTuple):
         """
         return whole(self.value, name=self.key, where=self.where)
 
+    @property
+    def real(self) -> float:
+        """The value as a number, with a fraction or without.
+
+        Raises:
+            InputError: it is none.
+        """
+        made = number(self.value)
+        if made is None:
+            raise InputError(f"{self.key} is {describe(self.value)}; accepted: a number", where=self.where)
+        return made
+
 
 class Facts:
     """What was found so far; rules write here.

@@ -150,8 +150,8 @@ def cards_seen(facts: Facts) -> None:
     each = facts.env.get("NPROC_PER_NODE")
     if each is not None:
         _count(facts, "~gpus_per_node", each, "NPROC_PER_NODE")
-    elif facts.env.get("CUDA_VISIBLE_DEVICES"):
-        facts.put("~cards_seen", len(_visible(facts)), "CUDA_VISIBLE_DEVICES")
+    elif cards := len(_visible(facts)):
+        facts.put("~cards_seen", cards, "CUDA_VISIBLE_DEVICES")
 
 
 def processes(facts: Facts, own: Words, *, each: Sequence[str], nodes: Sequence[str]) -> None:

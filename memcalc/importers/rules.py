@@ -6,8 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from memcalc.errors import InputError, UnknownNameError
-from memcalc.importers.facts import Entry, Facts, number
-from memcalc.specs.files import describe
+from memcalc.importers.facts import Entry, Facts
 
 Write = Callable[[Facts, Entry], None]
 
@@ -31,10 +30,7 @@ def real_number(name: str) -> Write:
     """A number, with a fraction or without."""
 
     def write(facts: Facts, entry: Entry) -> None:
-        made = number(entry.value)
-        if made is None:
-            raise InputError(f"{entry.key} is {describe(entry.value)}; accepted: a number", where=entry.where)
-        facts.put(name, made, entry.where)
+        facts.put(name, entry.real, entry.where)
 
     return write
 

@@ -164,7 +164,7 @@ def _meant(form: str, bits: int, group: int) -> tuple[str, Mapping[str, Any] | N
         gguf = "; in what a GGUF file stores its weights is said by quantization (q4_k_m, …)" if form else ""
         return None if (bits or group) and not form else (gguf, {} if form else None)
     widths, made = FORMATS[form]
-    if (bits and bits not in (widths or (int(form.replace(" ", "")[-1]),))) or (form == "bnb" and not bits):
+    if (bits and bits not in (widths or (int(re.findall(r"\d+", form)[0]),))) or (form == "bnb" and not bits):
         return None
     bits, group = bits or (widths[0] if widths else 0), group or GROUP
     data = made(bits, group)

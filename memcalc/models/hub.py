@@ -26,7 +26,7 @@ def is_hub_id(name: str) -> bool:
 def is_cached(repo_id: str) -> bool:
     """Whether the local cache may hold files of a repository; huggingface_hub, which is slow to import, need not be asked where it does not."""
     home = os.environ.get("HF_HOME") or os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "huggingface")  # noqa: PTH111, PTH118
-    cache = os.environ.get("HF_HUB_CACHE") or os.path.join(home, "hub")  # noqa: PTH118 (imports nothing)
+    cache = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or os.path.join(home, "hub")  # noqa: PTH118 (imports nothing)
     return os.path.isdir(os.path.join(os.path.expanduser(cache), f"models--{repo_id.replace('/', '--')}"))  # noqa: PTH111, PTH112, PTH118
 
 

@@ -187,3 +187,9 @@ def test_arguments_as_people_write_them(words: list[str], told: tuple[str, objec
 def test_what_launches_nothing_is_refused(words: list[str]) -> None:
     with pytest.raises(InputError):
         import_files([], command=words or [" "])
+
+
+@pytest.mark.parametrize(("cards", "gpus"), [("0,1", 2), (",", 1), ("", 1)])
+def test_cards_that_are_seen_are_those_that_have_a_name(cards: str, gpus: int) -> None:
+    found = import_files([], command=[f"CUDA_VISIBLE_DEVICES={cards}", "swift", "sft", "--model", "qwen2.5-7b"])
+    assert found.layer.data["hardware"]["gpus"] == gpus

@@ -21,6 +21,7 @@ TAKEN = {
     "Qwen/Qwen3-30B-A3B-Instruct-2507-FP8": ("qwen3-30b-a3b", "fp8 with a scale for each 128 × 128"),
     "nvidia/Llama-3.3-70B-Instruct-FP4": ("llama-3.3-70b", "nvfp4"),
     "org/Qwen3-32B-MXFP4": ("qwen3-32b", "mxfp4"),
+    "org/Qwen3-32B-INT4-W4A16": ("qwen3-32b", "int4, packed"),
     "unsloth/gpt-oss-20b-BF16": ("gpt-oss-20b", None),
     "org/DeepSeek-R1-AWQ": ("deepseek-r1", "awq 4-bit"),
     "somebody/llama-7b-hf": ("llama-7b", None),

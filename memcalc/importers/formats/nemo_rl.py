@@ -127,7 +127,7 @@ KEYS: dict[str, Rule] = {
     "distillation.num_prompts_per_step": _distillation,
     "distillation.num_generations_per_prompt": _distillation,
     "teacher.model_name": "roles.teacher.model",
-    "loss_fn.reference_policy_kl_penalty": lambda facts, entry: facts.put("rl.kl", "none" if float(entry.value or 0) == 0 else "loss", entry.where),
+    "loss_fn.reference_policy_kl_penalty": lambda facts, entry: facts.put("rl.kl", "none" if entry.real == 0 else "loss", entry.where),
     "dpo.max_num_epochs": _algorithm("dpo"),
     "cluster.gpus_per_node": whole_number("~gpus_per_node"),
     "cluster.num_nodes": whole_number("~nodes"),

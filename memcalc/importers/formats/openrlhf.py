@@ -78,7 +78,7 @@ BOTH: dict[str, Rule] = {
     "rollout.micro_batch_size": whole_number("rl.score_micro_batch"),
     "train.max_epochs": whole_number("rl.epochs"),
     "algo.advantage.estimator": word("~algorithm", ESTIMATORS),
-    "algo.kl.init_coef": lambda facts, entry: facts.put("rl.kl", "none" if float(entry.value) == 0 else "reward", entry.where),
+    "algo.kl.init_coef": lambda facts, entry: facts.put("rl.kl", "none" if entry.real == 0 else "reward", entry.where),
     "algo.kl.use_loss": switch("rl.kl", "loss", None),
 }
 OLD: dict[str, Rule] = {

@@ -89,7 +89,7 @@ def _config(facts: Facts, entry: Entry) -> None:
 
 
 def _entropy(facts: Facts, entry: Entry) -> None:
-    facts.put("rl.entropy_loss", float(entry.value) != 0, entry.where)
+    facts.put("rl.entropy_loss", entry.real != 0, entry.where)
 
 
 def _kl(place: str) -> Rule:

@@ -92,3 +92,8 @@ def test_what_a_server_is_told_is_vllms() -> None:
 def test_adapters_are_those_of_megatrons_fused_layers() -> None:
     lora = run_of(LAUNCH + "actor_rollout_ref.model.lora.rank=16 actor_rollout_ref.model.lora.target_modules=['linear_proj']")["lora"]
     assert (lora["r"], lora["target_modules"], lora["dtype"]) == (16, ("o_proj",), "bfloat16")
+
+
+def test_a_coefficient_that_is_no_number_is_refused_where_it_stands() -> None:
+    with pytest.raises(InputError, match="entropy_coeff is 'abc'; accepted: a number"):
+        run_of(FSDP + f"{ACTOR}entropy_coeff=abc")

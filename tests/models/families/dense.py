@@ -141,6 +141,8 @@ def encoder(draw: st.DrawFn, model_type: str) -> dict[str, Any]:
     if model_type == "distilbert":
         return {"dim": heads * head_dim, "n_heads": heads, "n_layers": layers, "hidden_dim": wide, **ends}
     made = {"hidden_size": heads * head_dim, "num_attention_heads": heads, "num_hidden_layers": layers, "intermediate_size": wide, **ends}
+    if model_type == "mpnet":
+        made |= {"max_position_embeddings": 64 + 2}  # rows 0 and 1 of its table are never a token's
     if model_type == "electra":
         made |= {"embedding_size": draw(st.sampled_from((heads * head_dim, 8)))}
     if model_type == "deberta-v2":
